@@ -1,0 +1,8 @@
+"""Bounds that are not settings, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPIC_NAME_LENGTH_MAX: Final = 249
+"""A partition's directory is `<name>-<partition>`; with a suffix it must fit into 255 bytes."""
