@@ -1,0 +1,71 @@
+# `make run` and `make test` need Python 3.11+ (and Java 17+ for the tests with Java clients) and nothing else:
+# both create .venv and reuse it. Another interpreter: make PYTHON=python3.12 run
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INPUTS := pyproject.toml constraints.txt
+
+LISTEN ?= 127.0.0.1:9092
+DATA ?= data
+ARGS ?=
+
+.PHONY: help run test check format bench compat fuzz docs constraints clean
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@echo "Creating $(VENV) ..."
+	@tools/make_venv "$(PYTHON)" "$(VENV)"
+
+# Two stamps, so that a first `make run` does not wait for the development tools.
+$(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
+	@echo "Installing Millrace into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
+	@echo "Installing Millrace and its development tools into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/.installed-run
+
+run: $(VENV)/.installed-run ## start one broker on 127.0.0.1:9092 (LISTEN=, DATA=, ARGS="--set key=value")
+	@exec $(BIN)/millrace serve --data-dir "$(DATA)" --listen "$(LISTEN)" $(ARGS)
+
+test: $(VENV)/.installed-dev ## run every test (ARGS="-k name")
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: within a minute
+	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m pytest tests/unit -m "not slow"
+
+format: $(VENV)/.installed-dev ## put the source into its format
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev ## measure Millrace and Apache Kafka side by side
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+compat: $(VENV)/.installed-dev ## real clients and Apache Kafka's own tools against a real process
+	@$(BIN)/python -m pytest tests/compat $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## throw damaged frames and record batches at the decoders
+	@$(BIN)/python -m fuzz $(ARGS)
+
+docs: $(VENV)/.installed-dev ## write the pages that are derived from the code
+	@$(BIN)/python -m tools.generate_docs
+
+constraints: $(VENV)/.installed-dev ## pin the versions of .venv in constraints.txt
+	@$(BIN)/python -m tools.pin_constraints
+
+clean: ## remove .venv and all caches; data/ stays
+	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
