@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Final, NamedTuple, NewType
 
+from millrace.core.override import override
+
 Offset = NewType("Offset", int)
 """A record's place in a partition's log, counted in records."""
 Position = NewType("Position", int)
@@ -25,6 +27,7 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 

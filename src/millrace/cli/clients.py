@@ -1,0 +1,137 @@
+"""Connections of the command line to brokers, through confluent-kafka, with its failures in one line each."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from millrace.cli.options import BrokerAddress
+from millrace.core.errors import MillraceError
+
+CONNECT_TIMEOUT_S: Final = 5.0
+# librdkafka wants a name. Nothing is ever committed under it, and no group is joined.
+_GROUP_ID: Final = "millrace-cli"
+_Answer = TypeVar("_Answer")
+
+
+class RequestFailed(MillraceError):
+    """The broker refused, or did not answer."""
+
+
+def admin_client(address: BrokerAddress) -> AdminClient:
+    return AdminClient(_client_config(address))
+
+
+def producer(address: BrokerAddress, settings: dict[str, Any]) -> Producer:
+    with explained():
+        return Producer(_client_config(address) | settings)
+
+
+def consumer(address: BrokerAddress, settings: dict[str, Any]) -> Consumer:
+    fixed = {"group.id": _GROUP_ID, "enable.auto.commit": False, "enable.auto.offset.store": False}
+    with explained():
+        return Consumer(_client_config(address) | settings | fixed)
+
+
+def cluster_metadata(client: AdminClient | Consumer, address: BrokerAddress) -> ClusterMetadata:
+    """All topics and brokers; never creates a topic, as asking for one by name may."""
+    with explained():
+        return client.list_topics(timeout=address.timeout_s)
+
+
+def answer_of(future: Future[_Answer], address: BrokerAddress, *, subject: str) -> _Answer:
+    """The result of an admin request, or a failure that names what was asked about."""
+    try:
+        return future.result(timeout=address.timeout_s + 1)
+    except KafkaException as error:
+        raise RequestFailed(f"{subject}: {describe_error(error)}") from error
+    except FutureTimeout as error:
+        raise RequestFailed(f"{subject}: no answer within {address.timeout_s:g} s") from error
+
+
+@contextmanager
+def explained(subject: str = "") -> Iterator[None]:
+    """Turn librdkafka's exceptions into one line each."""
+    try:
+        yield
+    except KafkaException as error:
+        prefix = f"{subject}: " if subject else ""
+        raise RequestFailed(prefix + describe_error(error)) from error
+
+
+def error_code(error: BaseException | None) -> int | None:
+    """The Kafka error code behind a failure, if there is one."""
+    cause = error.__cause__ if isinstance(error, RequestFailed) else error
+    if isinstance(cause, KafkaException) and cause.args and isinstance(cause.args[0], KafkaError):
+        return cause.args[0].code()
+    return None
+
+
+def describe_error(error: KafkaException | KafkaError) -> str:
+    kafka_error = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(kafka_error, KafkaError):
+        return str(kafka_error)
+    text = kafka_error.str() or kafka_error.name()
+    # Codes below zero are librdkafka's own, whose names say less than the text.
+    return text if kafka_error.code() < 0 else f"{text} ({kafka_error.name()})"
+
+
+def _client_config(address: BrokerAddress) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "bootstrap.servers": address.bootstrap,
+        "client.id": "millrace-cli",
+        "socket.timeout.ms": max(1000, int(address.timeout_s * 1000)),
+        # The command reports its own errors; librdkafka would add a log line for each attempt.
+        "log_level": 0,
+        "error_cb": lambda _error: None,
+        "log.connection.close": False,
+        "socket.nagle.disable": True,
+    }
+    if address.command_config is not None:
+        config |= read_properties(address.command_config)
+    _require_reachable(str(config["bootstrap.servers"]), min(CONNECT_TIMEOUT_S, address.timeout_s))
+    return config
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A .properties file of plain `key=value` lines."""
+    properties: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = line.strip()
+        if not text or text.startswith(("#", "!")):
+            continue
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise RequestFailed(f"{path}, line {number}: {text!r} is not of the form key=value")
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def _require_reachable(bootstrap: str, timeout_s: float) -> None:
+    """Fail at once with the reason if nobody listens: librdkafka would retry until its timeout."""
+    reasons: list[str] = []
+    for server in bootstrap.split(","):
+        host, port = split_host_port(server.strip())
+        try:
+            socket.create_connection((host, port), timeout=timeout_s).close()
+        except OSError as error:
+            reasons.append(f"{server.strip()}: {error.strerror or error}")
+        else:
+            return
+    raise RequestFailed(f"no broker answers at {'; '.join(reasons)}")
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[IPv6]:PORT`, with an optional `PROTOCOL://` in front."""
+    host, separator, port = text.rpartition("//")[2].rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise RequestFailed(f"{text!r} is not an address of the form HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,13 @@
+"""`@override` for Python 3.11, whose `typing` lacks it: checked by mypy, free at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import override as override
+else:
+    _Method = TypeVar("_Method")
+
+    def override(method: _Method) -> _Method:
+        return method
