@@ -227,11 +227,14 @@ class KafkaNode:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return as soon as the port accepts connections; raise if the process ends before."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self._process is None or self._process.poll() is not None:
+            if not self.is_running():
                 break
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()

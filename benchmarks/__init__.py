@@ -1,0 +1,1 @@
+"""Millrace and Apache Kafka measured side by side; `python -m benchmarks --help` says how."""

@@ -1,0 +1,67 @@
+"""One message at a time from a producer to a consumer in the same process: end-to-end latency.
+
+The next message is sent when the last one has arrived, so nothing queues and every delay counts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks.generators.protocol import Stopwatch, run_generator
+from benchmarks.summary import percentile
+
+ARRIVAL_S: Final = 10.0
+MESSAGE_BYTES: Final = 100
+
+
+def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
+    producer = Producer({"bootstrap.servers": arguments["bootstrap"], "acks": "all", "linger.ms": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": arguments["bootstrap"], "group.id": "bench", "enable.auto.commit": False}
+    )
+    topic, value = arguments["topic"], os.urandom(MESSAGE_BYTES)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        for _ in range(arguments["warm_up_messages"]):
+            _send_and_receive(producer, consumer, topic, value)
+        watch = Stopwatch()
+        latencies = [
+            _send_and_receive(producer, consumer, topic, value) for _ in range(arguments["messages"])
+        ]
+        elapsed_s, cpu_s = watch.elapsed_s(), watch.cpu_s()
+        producer.flush(ARRIVAL_S)
+    finally:
+        consumer.close()
+    return {
+        "p50_ms": percentile(latencies, 50) * 1000,
+        "p99_ms": percentile(latencies, 99) * 1000,
+        "p999_ms": percentile(latencies, 99.9) * 1000,
+        "elapsed_s": elapsed_s,
+        "generator_cpu_s": cpu_s,
+    }
+
+
+def _send_and_receive(producer: Producer, consumer: Consumer, topic: str, value: bytes) -> float:
+    sent_at = time.perf_counter()
+    producer.produce(topic, value, partition=0)
+    deadline = sent_at + ARRIVAL_S
+    while time.perf_counter() < deadline:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is not None:
+            raise RuntimeError(str(error))
+        latency_s = time.perf_counter() - sent_at
+        producer.poll(0)
+        return latency_s
+    raise TimeoutError(f"a message did not arrive within {ARRIVAL_S} s")
+
+
+if __name__ == "__main__":
+    run_generator(generate)
