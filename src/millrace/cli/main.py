@@ -47,6 +47,20 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self._modules.items()])
 
+    @override
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # `millrace consume | head`: the reader has seen enough, which is no failure. click would say 1.
+            _forget_output()
+            raise click.exceptions.Exit(0) from None
+
+
+def _forget_output() -> None:
+    """Python flushes once more at exit, which must find an open file."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
@@ -101,8 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader has seen enough. Python flushes once more at exit, which must find an open file.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         sys.exit(0)
     except Exception as error:  # the edge of the process: one line, or the traceback on request
         if debug:
