@@ -1,0 +1,127 @@
+"""Options and fixtures of the tests with real processes. `--against kafka` runs them on the reference."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.harness.disks import dump_log_segments
+from tests.harness.java import JavaHost
+from tests.harness.kafka import KafkaProcess
+from tests.harness.kcat import Kcat, KcatUnavailable, locate_kcat
+from tests.harness.millrace import MillraceProcess
+from tests.harness.process import BrokerProcess
+from tools.kafka_distribution import KafkaUnavailable
+
+StartBroker = Callable[..., BrokerProcess]
+CheckDisks = Callable[[BrokerProcess], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--against",
+        choices=("millrace", "kafka"),
+        default=os.environ.get("MILLRACE_TEST_AGAINST", "millrace"),
+        help="which broker the compat tests talk to: Millrace, or Apache Kafka to validate the tests",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        "compat: real clients against a real process; also runs with --against kafka",
+        "integration: real processes, signals, hostile input",
+        "java: needs Java and Kafka's jars",
+        "millrace_only: promises that Apache Kafka does not make; skipped with --against kafka",
+    ):
+        config.addinivalue_line("markers", line)
+    # kafka-python reads its schemas this way while it is imported, where the caller is importlib itself.
+    config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    against = config.getoption("--against")
+    skip = pytest.mark.skip(reason="a promise of Millrace's own")
+    for item in items:
+        for folder in ("compat", "integration"):
+            if Path(__file__).parent / folder in item.path.parents:
+                item.add_marker(folder)
+        if "java" in getattr(item, "fixturenames", ()):
+            item.add_marker("java")
+        if against == "kafka" and item.get_closest_marker("millrace_only"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def against(pytestconfig: pytest.Config) -> str:
+    return str(pytestconfig.getoption("--against"))
+
+
+@pytest.fixture(scope="session")
+def java_if_there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHost | None]:
+    """One JVM with Kafka's clients and tools for the whole session, started when it is first needed."""
+    try:
+        host = JavaHost(tmp_path_factory.mktemp("java"))
+    except KafkaUnavailable:
+        yield None
+        return
+    yield host
+    host.stop()
+
+
+@pytest.fixture(scope="session")
+def java(java_if_there: JavaHost | None) -> JavaHost:
+    if java_if_there is None:
+        pytest.skip("no Java, or Kafka's jars cannot be fetched")
+    return java_if_there
+
+
+@pytest.fixture(scope="session")
+def kcat() -> Kcat:
+    try:
+        return locate_kcat()
+    except KcatUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def check_disks(java_if_there: JavaHost | None) -> CheckDisks:
+    """A check for the end of a broker's life: Kafka's tool finds no fault in what it left on disk."""
+
+    def check(broker: BrokerProcess) -> None:
+        if java_if_there is None:
+            return
+        directories = broker.partition_dirs()
+        report = dump_log_segments(java_if_there, directories)
+        assert not report.complaints, "\n".join(report.complaints[:50])
+        assert report.files_checked >= len(directories)
+
+    return check
+
+
+def broker_class(against: str) -> type[MillraceProcess | KafkaProcess]:
+    return KafkaProcess if against == "kafka" else MillraceProcess
+
+
+@pytest.fixture(scope="module")
+def start_broker(
+    against: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    check_disks: CheckDisks,
+) -> Iterator[StartBroker]:
+    """Starts brokers that live until the module's end; then their disks are judged."""
+    started: list[BrokerProcess] = []
+
+    def start(settings: Mapping[str, str] | None = None, *, directory: Path | None = None) -> BrokerProcess:
+        broker = broker_class(against)(directory or tmp_path_factory.mktemp("broker"), settings)
+        broker.start()
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        broker.end()
+    for broker in started:
+        check_disks(broker)

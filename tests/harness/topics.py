@@ -1,0 +1,43 @@
+"""Topics for tests, made through librdkafka's admin client."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+_COUNTER: Final = itertools.count(1)
+
+
+def admin_client(bootstrap: str) -> Any:
+    return AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 15_000})
+
+
+def unique_name(stem: str) -> str:
+    return f"{stem}-{next(_COUNTER)}"
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> str:
+    """Create the topic, wait until all its leaders are known; its name."""
+    admin = admin_client(bootstrap)
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
+    admin.create_topics([topic])[name].result(20)
+    wait_for_topic(admin, name, partitions)
+    return name
+
+
+def wait_for_topic(admin: Any, name: str, partitions: int, deadline_s: float = 20.0) -> None:
+    deadline = time.monotonic() + deadline_s
+    while True:
+        topic = admin.list_topics(name, timeout=10).topics.get(name)
+        if topic is not None and topic.error is None:
+            leaders = [partition.leader for partition in topic.partitions.values()]
+            if len(leaders) == partitions and min(leaders) >= 0:
+                return
+        assert time.monotonic() < deadline, f"{name} has no {partitions} leaders after {deadline_s} s"
+        time.sleep(0.02)
