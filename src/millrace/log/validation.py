@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from millrace.core.errors import MillraceError
+from millrace.log.errors import InvalidRecord
 from millrace.wire.batch_header import COMPRESSION_MASK, BatchHeader
 from millrace.wire.compression import CODECS_BY_NAME, Codec
-from millrace.wire.record_spans import INT64_MAX, CorruptBatch, scan_records
+from millrace.wire.record_spans import INT64_MAX, MalformedBatch, scan_records
 from millrace.wire.records import assemble_batch, check_batch, inflate_records, split_batches
 
 KEEP_PRODUCERS_CODEC: Final = "producer"
@@ -50,15 +50,15 @@ class RecordError(NamedTuple):
     message: str
 
 
-class InvalidRecord(MillraceError):
-    """Records that are sound but not allowed in this topic."""
+class InvalidRecords(InvalidRecord):
+    """Records that are sound but not allowed in this topic, by name."""
 
     def __init__(self, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(f"{record_errors[0].message} (record {record_errors[0].batch_index} of the batch)")
         self.record_errors = record_errors
 
 
-class InvalidRecordTimestamp(InvalidRecord):
+class InvalidRecordTimestamps(InvalidRecords):
     """Timestamps further from the broker's clock than the topic allows."""
 
 
@@ -97,8 +97,8 @@ def compression_level(rules: RecordRules, codec: Codec) -> int | None:
 def prepare(records: memoryview, rules: RecordRules, *, now_ms: int) -> memoryview:
     """A partition's records of a Produce request, checked, recompressed and writable, for `append_as_leader`.
 
-    Returns the same view if nothing had to change. Raises CorruptBatch, DecompressedTooLarge, InvalidRecord
-    or InvalidRecordTimestamp; the last two name the records.
+    Returns the same view if nothing had to change. Raises MalformedBatch, DecompressedTooLarge,
+    InvalidRecords or InvalidRecordTimestamps; the last two name the records.
     """
     batches = split_batches(records)
     prepared = []
@@ -141,7 +141,7 @@ def _check_records(
     index = 0
     for index, span in enumerate(scan_records(data, header)):
         if span[0] != index:
-            raise CorruptBatch(
+            raise MalformedBatch(
                 "offset deltas are not consecutive", base_offset=header.base_offset, record_index=index
             )
         if span[1] > newest_delta:
@@ -152,16 +152,16 @@ def _check_records(
             keyless.append(index)
     if keyless:
         message = "a compacted topic accepts no record without a key"
-        raise InvalidRecord(
+        raise InvalidRecords(
             tuple(RecordError(first_index + place, message) for place in keyless[:RECORD_ERRORS_MAX])
         )
     if header.records_count == 0 or rules.timestamp_log_append:
         return header
     if not _is_timely(base_timestamp + oldest_delta, base_timestamp + newest_delta, rules, now_ms):
-        raise InvalidRecordTimestamp(_find_untimely(data, header, rules, now_ms, first_index))
+        raise InvalidRecordTimestamps(_find_untimely(data, header, rules, now_ms, first_index))
     newest = base_timestamp + newest_delta
     if newest > INT64_MAX:
-        raise CorruptBatch("timestamp out of range", base_offset=header.base_offset)
+        raise MalformedBatch("timestamp out of range", base_offset=header.base_offset)
     return header if newest == header.max_timestamp else header._replace(max_timestamp=newest)
 
 

@@ -1,6 +1,6 @@
 """Where each record of an inflated batch lies, without building objects: the walk of compaction and checks.
 
-The bytes come from clients: every length is checked, and anything odd is a CorruptBatch, never another error.
+The bytes come from clients: every length is checked, and anything odd is a MalformedBatch, never another error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Positions count from the start of the inflated records; `start` is where the rec
 INT64_MAX: Final = 2**63 - 1
 
 
-class CorruptBatch(MillraceError):
+class MalformedBatch(MillraceError):
     """A batch that no correct producer writes; `base_offset` is what its header says, where it has one."""
 
     def __init__(
@@ -35,7 +35,7 @@ class CorruptBatch(MillraceError):
 
 
 def scan_records(records: bytes | bytearray, header: BatchHeader) -> Iterator[RecordSpan]:
-    """Walk all records of a batch and check every byte's place; CorruptBatch at the first that is wrong.
+    """Walk all records of a batch and check every byte's place; MalformedBatch at the first that is wrong.
 
     Offset deltas must grow and stay within the header's last one, as they do in compacted batches too.
     """
@@ -58,7 +58,7 @@ def scan_records(records: bytes | bytearray, header: BatchHeader) -> Iterator[Re
                     length, position = _raw_varint(records, start)
             end = position + (length >> 1)
             if length & 1 or end > total:
-                raise CorruptBatch(
+                raise MalformedBatch(
                     "a record's length does not fit", base_offset=header[0], record_index=index
                 )
             position += 1
@@ -82,7 +82,7 @@ def scan_records(records: bytes | bytearray, header: BatchHeader) -> Iterator[Re
                 else:
                     offset_delta, position = _raw_varint(records, position - 1)
             if offset_delta & 1 or not previous_delta < (offset_delta := offset_delta >> 1) <= last_delta:
-                raise CorruptBatch(
+                raise MalformedBatch(
                     "offset deltas are not in order", base_offset=header[0], record_index=index
                 )
             previous_delta = offset_delta
@@ -93,7 +93,7 @@ def scan_records(records: bytes | bytearray, header: BatchHeader) -> Iterator[Re
                 key_length, key_start = _raw_varint(records, position)
             if key_length & 1:
                 if key_length != 1:
-                    raise CorruptBatch("negative key length", base_offset=header[0], record_index=index)
+                    raise MalformedBatch("negative key length", base_offset=header[0], record_index=index)
                 position = key_start
                 key_start = key_end = -1
             else:
@@ -109,7 +109,7 @@ def scan_records(records: bytes | bytearray, header: BatchHeader) -> Iterator[Re
                     value_length, position = _raw_varint(records, position - 1)
             if value_length & 1:
                 if value_length != 1:
-                    raise CorruptBatch("negative value length", base_offset=header[0], record_index=index)
+                    raise MalformedBatch("negative value length", base_offset=header[0], record_index=index)
             else:
                 position += value_length >> 1
 
@@ -118,18 +118,18 @@ def scan_records(records: bytes | bytearray, header: BatchHeader) -> Iterator[Re
             if header_count:
                 position = _skip_headers(records, position - 1)
             if position != end:
-                raise CorruptBatch(
+                raise MalformedBatch(
                     "its fields do not fill the record's length", base_offset=header[0], record_index=index
                 )
             yield offset_delta, timestamp_delta, key_start, key_end, value_length == 1, start, end
     except IndexError:
-        raise CorruptBatch("cut off", base_offset=header[0], record_index=index) from None
+        raise MalformedBatch("cut off", base_offset=header[0], record_index=index) from None
     if position != total:
-        raise CorruptBatch(f"{total - position} bytes follow the last record", base_offset=header[0])
+        raise MalformedBatch(f"{total - position} bytes follow the last record", base_offset=header[0])
 
 
 def read_varint(data: bytes | bytearray, position: int, size_max: int = 5) -> tuple[int, int]:
-    """A zigzag varint and the position behind it; CorruptBatch, or IndexError at the end of the data."""
+    """A zigzag varint and the position behind it; MalformedBatch, or IndexError at the end of the data."""
     raw, position = _raw_varint(data, position, size_max)
     return raw >> 1 ^ -(raw & 1), position
 
@@ -153,21 +153,21 @@ def _raw_varint(data: bytes | bytearray, position: int, size_max: int = 5) -> tu
             if raw >> (32 if size_max == 5 else 64):
                 break
             return raw, position
-    raise CorruptBatch("a varint is too long")
+    raise MalformedBatch("a varint is too long")
 
 
 def _skip_headers(data: bytes | bytearray, position: int) -> int:
     count, position = read_varint(data, position)
     # Every header has at least two bytes.
     if not 0 <= count <= (len(data) - position) >> 1:
-        raise CorruptBatch(f"{count} record headers")
+        raise MalformedBatch(f"{count} record headers")
     for _ in range(count):
         key_length, position = read_varint(data, position)
         if key_length < 0:
-            raise CorruptBatch("a record header without a key")
+            raise MalformedBatch("a record header without a key")
         value_length, position = read_varint(data, position + key_length)
         if value_length < -1:
-            raise CorruptBatch("negative header value length")
+            raise MalformedBatch("negative header value length")
         if value_length > 0:
             position += value_length
     return position

@@ -30,7 +30,7 @@ from millrace.wire.batch_header import (
 from millrace.wire.compression import Codec, CorruptCompression, compress, decompress
 from millrace.wire.record_spans import (
     INT64_MAX,
-    CorruptBatch,
+    MalformedBatch,
     RecordSpan,
     append_varint,
     read_varint,
@@ -40,7 +40,7 @@ from millrace.wire.record_spans import (
 __all__ = [
     "ControlMarker",
     "ControlType",
-    "CorruptBatch",
+    "MalformedBatch",
     "Header",
     "Record",
     "RecordSpan",
@@ -95,59 +95,59 @@ class ControlMarker(NamedTuple):
 
 
 def check_batch(batch: Buffer) -> BatchHeader:
-    """The header of exactly one whole batch of magic 2 with right checksum and counts, or CorruptBatch."""
+    """The header of exactly one whole batch of magic 2 with right checksum and counts, or MalformedBatch."""
     if len(batch) < HEADER_SIZE:
-        raise CorruptBatch(f"{len(batch)} bytes are too few for a header")
+        raise MalformedBatch(f"{len(batch)} bytes are too few for a header")
     header = read_header(batch)
     if header.magic != MAGIC:
-        raise CorruptBatch(f"magic {header.magic}", base_offset=header.base_offset)
+        raise MalformedBatch(f"magic {header.magic}", base_offset=header.base_offset)
     if header.batch_length + LENGTH_END != len(batch):
-        raise CorruptBatch(
+        raise MalformedBatch(
             f"length {header.batch_length} in {len(batch)} bytes", base_offset=header.base_offset
         )
     if header.crc != crc32c(memoryview(batch)[CRC_START:]):
-        raise CorruptBatch("wrong checksum", base_offset=header.base_offset)
+        raise MalformedBatch("wrong checksum", base_offset=header.base_offset)
     if header.records_count < 0 or header.last_offset_delta < 0:
-        raise CorruptBatch(
+        raise MalformedBatch(
             f"count {header.records_count}, last offset delta {header.last_offset_delta}",
             base_offset=header.base_offset,
         )
     if header.base_offset < 0 or header.base_offset > INT64_MAX - header.last_offset_delta:
-        raise CorruptBatch("offsets out of range", base_offset=header.base_offset)
+        raise MalformedBatch("offsets out of range", base_offset=header.base_offset)
     return header
 
 
 def split_batches(data: memoryview) -> list[memoryview]:
-    """The batches of a records field by their lengths alone; CorruptBatch unless they fill it exactly."""
+    """The batches of a records field by their lengths alone; MalformedBatch unless they fill it exactly."""
     batches = []
     position = 0
     while position < len(data):
         if position + HEADER_SIZE > len(data):
-            raise CorruptBatch(f"{len(data) - position} bytes follow the last batch")
+            raise MalformedBatch(f"{len(data) - position} bytes follow the last batch")
         size = read_header(data, position).size_bytes
         if not HEADER_SIZE <= size <= len(data) - position:
-            raise CorruptBatch(f"a batch of {size} bytes where {len(data) - position} remain")
+            raise MalformedBatch(f"a batch of {size} bytes where {len(data) - position} remain")
         batches.append(data[position : position + size])
         position += size
     return batches
 
 
 def inflate_records(batch: Buffer, header: BatchHeader, limit_bytes: int = INFLATED_BYTES_MAX) -> bytearray:
-    """The records part of a checked batch, decompressed; CorruptBatch or DecompressedTooLarge."""
+    """The records part of a checked batch, decompressed; MalformedBatch or DecompressedTooLarge."""
     codec_id = header.attributes & COMPRESSION_MASK
     if codec_id >= len(_CODECS):
-        raise CorruptBatch(f"unknown compression {codec_id}", base_offset=header.base_offset)
+        raise MalformedBatch(f"unknown compression {codec_id}", base_offset=header.base_offset)
     # A batch that compaction emptied keeps its header only, whatever codec it had.
     if header.records_count == 0 and len(batch) == HEADER_SIZE:
         return bytearray()
     try:
         return decompress(_CODECS[codec_id], memoryview(batch)[HEADER_SIZE:], limit_bytes)
     except CorruptCompression as error:
-        raise CorruptBatch(str(error), base_offset=header.base_offset) from None
+        raise MalformedBatch(str(error), base_offset=header.base_offset) from None
 
 
 def read_records(batch: Buffer, limit_bytes: int = INFLATED_BYTES_MAX) -> list[Record]:
-    """All records of one batch; CorruptBatch or DecompressedTooLarge for anything that is not right."""
+    """All records of one batch; MalformedBatch or DecompressedTooLarge for anything that is not right."""
     header = check_batch(batch)
     data = bytes(inflate_records(batch, header, limit_bytes))
     append_time = header.max_timestamp if header.is_log_append_time else None
@@ -271,14 +271,14 @@ def build_marker(
 
 
 def read_control_marker(key: bytes | None, value: bytes | None) -> ControlMarker | None:
-    """What a control record says, None if it is not the end of a transaction; CorruptBatch if damaged."""
+    """What a control record says, None if it is not the end of a transaction; MalformedBatch if damaged."""
     if key is None or len(key) < _MARKER_KEY.size:
-        raise CorruptBatch("a control record without a type")
+        raise MalformedBatch("a control record without a type")
     _, control_type = _MARKER_KEY.unpack_from(key)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         return None
     if value is None or len(value) < _MARKER_VALUE.size:
-        raise CorruptBatch("a transaction marker without a coordinator epoch")
+        raise MalformedBatch("a transaction marker without a coordinator epoch")
     return ControlMarker(control_type, _MARKER_VALUE.unpack_from(value)[1])
 
 
@@ -294,7 +294,7 @@ def _read_record(data: bytes, span: RecordSpan, header: BatchHeader, append_time
     offset_delta, timestamp_delta, key_start, key_end, value_is_null, start, _ = span
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
     if not _INT64_MIN <= timestamp <= INT64_MAX:
-        raise CorruptBatch("timestamp out of range", base_offset=header.base_offset)
+        raise MalformedBatch("timestamp out of range", base_offset=header.base_offset)
     key = None if key_start < 0 else data[key_start:key_end]
     value_at = key_end
     if key_start < 0:

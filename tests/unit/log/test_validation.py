@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from millrace.core.errors import MillraceError
 from millrace.log.validation import (
     RECORD_ERRORS_MAX,
-    InvalidRecord,
-    InvalidRecordTimestamp,
+    InvalidRecords,
+    InvalidRecordTimestamps,
     batch_needs_preparation,
     is_preparation_needed,
     prepare,
@@ -21,7 +21,7 @@ from millrace.log.validation import (
 from millrace.wire.compression import CODEC_NAMES, Codec, DecompressedTooLarge
 from millrace.wire.records import (
     ControlMarker,
-    CorruptBatch,
+    MalformedBatch,
     Record,
     assemble_batch,
     build_batch,
@@ -86,16 +86,16 @@ def test_a_compacted_topic_names_the_records_without_a_key(codec: Codec) -> None
     rules = Rules(cleanup_compact=True)
     good = memoryview(batch_of(b"a", b"", codec=codec))
     assert prepare(good, rules, now_ms=NOW) is good
-    with pytest.raises(InvalidRecord) as caught:
+    with pytest.raises(InvalidRecords) as caught:
         prepare(memoryview(batch_of(b"a", None, b"c", None, codec=codec)), rules, now_ms=NOW)
     assert [error.batch_index for error in caught.value.record_errors] == [1, 3]
-    with pytest.raises(InvalidRecord) as caught:
+    with pytest.raises(InvalidRecords) as caught:
         prepare(memoryview(batch_of(b"a") + batch_of(None)), rules, now_ms=NOW)
     assert [error.batch_index for error in caught.value.record_errors] == [1]
 
 
 def test_the_list_of_bad_records_is_bounded() -> None:
-    with pytest.raises(InvalidRecord) as caught:
+    with pytest.raises(InvalidRecords) as caught:
         prepare(memoryview(batch_of(*[None] * 5_000)), Rules(cleanup_compact=True), now_ms=NOW)
     assert len(caught.value.record_errors) == RECORD_ERRORS_MAX
 
@@ -108,7 +108,7 @@ def test_control_batches_are_left_to_the_append() -> None:
 
 def test_deep_validation_wants_consecutive_offsets() -> None:
     batch = build_batch([Record(0, NOW, b"a", b""), Record(2, NOW, b"b", b"")])
-    with pytest.raises(CorruptBatch, match="consecutive"):
+    with pytest.raises(MalformedBatch, match="consecutive"):
         prepare(memoryview(batch), Rules(deep_validation=True), now_ms=NOW)
 
 
@@ -116,7 +116,7 @@ def test_deep_validation_checks_every_timestamp() -> None:
     rules = Rules(deep_validation=True, timestamp_before_max_ms=100, timestamp_after_max_ms=50)
     times = [NOW, NOW - 101, NOW - 100, NOW + 50, NOW + 51]
     batch = build_batch([Record(index, time, b"k", b"") for index, time in enumerate(times)])
-    with pytest.raises(InvalidRecordTimestamp) as caught:
+    with pytest.raises(InvalidRecordTimestamps) as caught:
         prepare(memoryview(batch), rules, now_ms=NOW)
     assert [error.batch_index for error in caught.value.record_errors] == [1, 4]
     append_time = Rules(deep_validation=True, timestamp_log_append=True, timestamp_before_max_ms=1)

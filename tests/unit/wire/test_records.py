@@ -21,7 +21,7 @@ from millrace.wire.record_spans import append_varint, read_varint
 from millrace.wire.records import (
     ControlMarker,
     ControlType,
-    CorruptBatch,
+    MalformedBatch,
     Record,
     assemble_batch,
     build_batch,
@@ -138,7 +138,7 @@ def test_markers_say_how_a_transaction_ended(control_type: int) -> None:
     assert read_control_marker(record.key, record.value) == marker
     assert read_control_marker(struct.pack(">hh", 0, 4), b"") is None
     for key, value in [(None, b""), (b"\x00", b""), (record.key, None), (record.key, b"\x00")]:
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(MalformedBatch):
             read_control_marker(key, value)
 
 
@@ -196,7 +196,7 @@ def test_split_batches_wants_whole_batches() -> None:
     assert [bytes(part) for part in split_batches(memoryview(one + two))] == [one, two]
     assert split_batches(memoryview(b"")) == []
     for damaged in (one[:-1], one + two[:20], one + b"\0", bytes(HEADER_SIZE)):
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(MalformedBatch):
             split_batches(memoryview(damaged))
 
 
@@ -213,7 +213,7 @@ def test_wrong_headers_are_refused() -> None:
         assemble_batch(_header(count=0)._replace(base_offset=2**63 - 1, last_offset_delta=5), b""),
         assemble_batch(_header(count=0)._replace(base_offset=-1), b""),
     ):
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(MalformedBatch):
             check_batch(damaged)
 
 
@@ -239,7 +239,7 @@ def test_wrong_headers_are_refused() -> None:
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=CODEC_NAMES.get)
 def test_wrong_records_are_refused(records: bytes, codec: Codec) -> None:
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(MalformedBatch):
         read_records(assemble_batch(_header(count=1), records, codec))
 
 
@@ -247,7 +247,7 @@ def test_an_unknown_codec_is_refused() -> None:
     batch = bytearray(build_batch([Record(0, 0, b"a", b"")]))
     batch[22] |= 5
     struct.pack_into(">I", batch, CRC_AT, crc32c(memoryview(batch)[21:]))
-    with pytest.raises(CorruptBatch, match="unknown compression"):
+    with pytest.raises(MalformedBatch, match="unknown compression"):
         read_records(batch)
 
 
@@ -291,7 +291,7 @@ def test_garbage_records_give_only_our_errors(data: bytes, count: int, last_delt
         for span in scan_records(data, header):
             assert 0 <= span[5] < span[6] <= len(data)
             assert span[2] == -1 or span[5] < span[2] <= span[3] <= span[6]
-    except CorruptBatch:
+    except MalformedBatch:
         pass
 
 
