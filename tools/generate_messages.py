@@ -330,18 +330,12 @@ def version_range(versions: list[int], newest: int) -> str:
 
 def api_keys_source() -> str:
     members = [f"    {name.upper()} = {key}" for key, name in sorted(api_key_map.items())]
-    rows = []
-    for key, name in sorted(api_key_map.items()):
-        versions = schema_name_map[name]
-        flexible = [
-            version
-            for version in sorted(versions)
-            if {load_entity_schema(name, version, kind).__flexible__ for kind in versions[version]} == {True}
-        ]
-        first = flexible[0] if flexible else None
-        rows.append(
-            f'    {key}: ApiSchema("{name}", "{camel(name)}", {min(versions)}, {max(versions)}, {first}),'
-        )
+    rows = [f"    {key}: {schema_row(name)}," for key, name in sorted(api_key_map.items())]
+    data = [
+        f'    "{camel(name)}": {schema_row(name)},'
+        for name, versions in schema_name_map.items()
+        if EntityType.data in versions[max(versions)]
+    ]
     lines = [
         HEADER
         + '"""Every API that the schema describes. What a broker serves, its dispatch table decides."""\n',
@@ -361,8 +355,23 @@ def api_keys_source() -> str:
         "API_SCHEMAS: Final[dict[int, ApiSchema]] = {",
         *rows,
         "}\n",
+        "DATA_SCHEMAS: Final[dict[str, ApiSchema]] = {",
+        *data,
+        "}",
+        '"""What stands inside bytes fields and records, by class name."""\n',
     ]
     return "\n".join(lines)
+
+
+def schema_row(name: str) -> str:
+    versions = schema_name_map[name]
+    flexible = [
+        version
+        for version in sorted(versions)
+        if {load_entity_schema(name, version, kind).__flexible__ for kind in versions[version]} == {True}
+    ]
+    first = flexible[0] if flexible else None
+    return f'ApiSchema("{name}", "{camel(name)}", {min(versions)}, {max(versions)}, {first})'
 
 
 def camel(name: str) -> str:
