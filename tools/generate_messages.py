@@ -332,7 +332,7 @@ def api_keys_source() -> str:
     members = [f"    {name.upper()} = {key}" for key, name in sorted(api_key_map.items())]
     rows = [f"    {key}: {schema_row(name)}," for key, name in sorted(api_key_map.items())]
     data = [
-        f'    "{camel(name)}": {schema_row(name)},'
+        f"        {schema_row(name)},"
         for name, versions in schema_name_map.items()
         if EntityType.data in versions[max(versions)]
     ]
@@ -356,7 +356,10 @@ def api_keys_source() -> str:
         *rows,
         "}\n",
         "DATA_SCHEMAS: Final[dict[str, ApiSchema]] = {",
+        "    schema.name: schema",
+        "    for schema in (",
         *data,
+        "    )",
         "}",
         '"""What stands inside bytes fields and records, by class name."""\n',
     ]
@@ -371,7 +374,11 @@ def schema_row(name: str) -> str:
         if {load_entity_schema(name, version, kind).__flexible__ for kind in versions[version]} == {True}
     ]
     first = flexible[0] if flexible else None
-    return f'ApiSchema("{name}", "{camel(name)}", {min(versions)}, {max(versions)}, {first})'
+    kinds = versions[max(versions)]
+    top = {load_entity_schema(name, max(versions), kind).__name__ for kind in kinds}
+    class_name = top.pop() if EntityType.data in kinds else camel(name)
+    assert top <= {f"{class_name}Request", f"{class_name}Response"}, top
+    return f'ApiSchema("{name}", "{class_name}", {min(versions)}, {max(versions)}, {first})'
 
 
 def camel(name: str) -> str:

@@ -201,15 +201,18 @@ API_SCHEMAS: Final[dict[int, ApiSchema]] = {
 }
 
 DATA_SCHEMAS: Final[dict[str, ApiSchema]] = {
-    "ConsumerProtocolAssignment": ApiSchema("consumer_protocol_assignment", "ConsumerProtocolAssignment", 0, 3, None),
-    "ConsumerProtocolSubscription": ApiSchema("consumer_protocol_subscription", "ConsumerProtocolSubscription", 0, 3, None),
-    "ControlRecordTypeSchema": ApiSchema("control_record_type_schema", "ControlRecordTypeSchema", 0, 0, None),
-    "DefaultPrincipalData": ApiSchema("default_principal_data", "DefaultPrincipalData", 0, 0, 0),
-    "EndTxnMarker": ApiSchema("end_txn_marker", "EndTxnMarker", 0, 0, None),
-    "KRaftVersionRecord": ApiSchema("k_raft_version_record", "KRaftVersionRecord", 0, 0, 0),
-    "LeaderChangeMessage": ApiSchema("leader_change_message", "LeaderChangeMessage", 0, 1, 0),
-    "SnapshotFooterRecord": ApiSchema("snapshot_footer_record", "SnapshotFooterRecord", 0, 0, 0),
-    "SnapshotHeaderRecord": ApiSchema("snapshot_header_record", "SnapshotHeaderRecord", 0, 0, 0),
-    "VotersRecord": ApiSchema("voters_record", "VotersRecord", 0, 0, 0),
+    schema.name: schema
+    for schema in (
+        ApiSchema("consumer_protocol_assignment", "ConsumerProtocolAssignment", 0, 3, None),
+        ApiSchema("consumer_protocol_subscription", "ConsumerProtocolSubscription", 0, 3, None),
+        ApiSchema("control_record_type_schema", "ControlRecordTypeSchema", 0, 0, None),
+        ApiSchema("default_principal_data", "DefaultPrincipalData", 0, 0, 0),
+        ApiSchema("end_txn_marker", "EndTxnMarker", 0, 0, None),
+        ApiSchema("k_raft_version_record", "KRaftVersionRecord", 0, 0, 0),
+        ApiSchema("leader_change_message", "LeaderChangeMessage", 0, 1, 0),
+        ApiSchema("snapshot_footer_record", "SnapshotFooterRecord", 0, 0, 0),
+        ApiSchema("snapshot_header_record", "SnapshotHeaderRecord", 0, 0, 0),
+        ApiSchema("voters_record", "VotersRecord", 0, 0, 0),
+    )
 }
 """What stands inside bytes fields and records, by class name."""

@@ -71,7 +71,7 @@ def versions(api_key: int) -> tuple[int, int]:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether lengths are compact and structs end in tagged fields. Versions above the known ones count too."""
+    """Whether lengths are compact and structs end in tagged fields; asked of unknown newer versions too."""
     first = _api(api_key, version).flexible_from
     return first is not None and version >= first
 

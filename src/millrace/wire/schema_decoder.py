@@ -1,7 +1,7 @@
 """Compiles a decoder for one message in one version: straight-line Python, nested structs and loops inlined.
 
 Everything that the wire announces is checked against the bytes that remain before it is used, and the memory
-of the objects built is bounded by a multiple of those bytes. A decoder raises MalformedRequest and nothing else.
+of the objects built is a bounded multiple of them. A decoder raises MalformedRequest and nothing else.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class _DecoderWriter:
             line(f"{items}.append({element})")
 
     def _write_tags(self, cls: type[Message], message: str, tagged: list[Field]) -> None:
-        """As in Kafka: any order, a later field of the same tag replaces an earlier one, unknown ones are skipped."""
+        """As in Kafka: any order, the last of several with one tag counts, unknown ones are skipped."""
         line, block = self.source.line, self.source.block
         count = self.source.fresh("n")
         self._formats += "B"
