@@ -1,0 +1,351 @@
+"""Fetch, decoded and encoded by hand: a response is a list of chunks, and records are file slices, not bytes.
+
+Versions 4 to 18. From 12 on the encoding is flexible; from 13 on topics are named by id; from 15 on the
+replica id is a tagged field.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from millrace.core.ids import TopicId
+from millrace.wire.errors import MalformedRequest
+from millrace.wire.framing import read_uvarint, skip_tags, uvarint
+
+VERSIONS: Final = (4, 18)
+SESSIONS_FROM: Final = 7
+FLEXIBLE_FROM: Final = 12
+TOPIC_IDS_FROM: Final = 13
+REPLICA_STATE_FROM: Final = 15
+
+MAX_BYTES_DEFAULT: Final = 0x7FFF_FFFF
+READ_COMMITTED: Final = 1
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_HEAD_V4: Final = struct.Struct(">iiiib")
+_HEAD_V7: Final = struct.Struct(">iiiibii")
+_HEAD_V15: Final = struct.Struct(">iiibii")
+_PARTITION_V4: Final = struct.Struct(">iqi")
+_PARTITION_V5: Final = struct.Struct(">iqqi")
+_PARTITION_V9: Final = struct.Struct(">iiqqi")
+_PARTITION_V12: Final = struct.Struct(">iiqiqi")
+_REPLICA_STATE: Final = struct.Struct(">iq")
+_RESPONSE_HEAD: Final = struct.Struct(">ihi")
+_RESULT: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+_LEADER: Final = struct.Struct(">ii")
+_DIVERGING: Final = struct.Struct(">iq")
+
+
+class FetchPartition(NamedTuple):
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class FetchTopic(NamedTuple):
+    topic: str
+    """The name; empty where the request names the topic by id."""
+    topic_id: TopicId | None
+    partitions: list[FetchPartition]
+
+
+class ForgottenTopic(NamedTuple):
+    topic: str
+    topic_id: TopicId | None
+    partitions: tuple[int, ...]
+
+
+class FetchRequest(NamedTuple):
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
+    rack_id: str
+
+
+class Slice(Protocol):
+    """Bytes that stay where they are until they are sent."""
+
+    @property
+    def size(self) -> int: ...
+
+
+SliceT = TypeVar("SliceT", bound=Slice)
+
+
+class PartitionData(NamedTuple):
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: Slice | None = None
+    """None for no records: encoded as an empty field, which is what clients expect."""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) of aborted transactions; None for read_uncommitted."""
+    preferred_read_replica: int = -1
+    current_leader: tuple[int, int] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+
+
+class TopicData(NamedTuple):
+    topic: str
+    topic_id: TopicId | None
+    partitions: list[PartitionData]
+
+
+def decode_request(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
+    """The request; nothing in it refers to the buffer."""
+    try:
+        return _decode(buffer, position, end, version)
+    except (struct.error, IndexError):
+        raise MalformedRequest("the Fetch request ends in the middle of a field") from None
+    except UnicodeDecodeError as error:
+        raise MalformedRequest(f"a name in the Fetch request is not UTF-8: {error}") from None
+
+
+def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
+    replica_id = replica_epoch = session_epoch = -1
+    session_id = 0
+    if version >= REPLICA_STATE_FROM:
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(buffer, position)
+        position += 21
+    elif version >= SESSIONS_FROM:
+        head = _HEAD_V7.unpack_from(buffer, position)
+        replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+        position += 25
+    else:
+        replica_id, max_wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(buffer, position)
+        position += 17
+
+    flexible = version >= FLEXIBLE_FROM
+    count, position = _count(buffer, position, end, flexible)
+    topics: list[FetchTopic] = []
+    for _ in range(count):
+        name, topic_id, position = _topic(buffer, position, end, version)
+        partition_count, position = _count(buffer, position, end, flexible)
+        if version >= FLEXIBLE_FROM:
+            partitions, position = _partitions_flexible(buffer, position, end, partition_count)
+            position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
+        else:
+            partitions, position = _partitions_classic(buffer, position, partition_count, version)
+        topics.append(FetchTopic(name, topic_id, partitions))
+
+    forgotten: list[ForgottenTopic] = []
+    if version >= SESSIONS_FROM:
+        count, position = _count(buffer, position, end, flexible)
+        for _ in range(count):
+            name, topic_id, position = _topic(buffer, position, end, version)
+            index_count, position = _count(buffer, position, end, flexible)
+            indexes = struct.unpack_from(f">{index_count}i", buffer, position)
+            position += 4 * index_count
+            if flexible:
+                position = skip_tags(buffer, position, end)
+            forgotten.append(ForgottenTopic(name, topic_id, indexes))
+    rack_id = ""
+    if version >= 11:
+        rack_id, position = _text(buffer, position, end, flexible)
+    if flexible:
+        if buffer[position] == 0:
+            position += 1
+        else:
+            replica_id, replica_epoch, position = _request_tags(buffer, position, end, version, replica_id)
+    if position != end:
+        raise MalformedRequest(f"{end - position} bytes follow the Fetch request")
+    return FetchRequest(
+        replica_id,
+        replica_epoch,
+        max_wait,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack_id,
+    )
+
+
+def _partitions_flexible(
+    buffer: memoryview, position: int, end: int, count: int
+) -> tuple[list[FetchPartition], int]:
+    partitions = []
+    unpack = _PARTITION_V12.unpack_from
+    for _ in range(count):
+        index, leader_epoch, offset, last_epoch, start_offset, max_bytes = unpack(buffer, position)
+        position += 32
+        position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
+        partitions.append(FetchPartition(index, leader_epoch, offset, last_epoch, start_offset, max_bytes))
+    return partitions, position
+
+
+def _partitions_classic(
+    buffer: memoryview, position: int, count: int, version: int
+) -> tuple[list[FetchPartition], int]:
+    partitions = []
+    leader_epoch = start_offset = -1
+    for _ in range(count):
+        if version >= 9:
+            index, leader_epoch, offset, start_offset, max_bytes = _PARTITION_V9.unpack_from(buffer, position)
+            position += 28
+        elif version >= 5:
+            index, offset, start_offset, max_bytes = _PARTITION_V5.unpack_from(buffer, position)
+            position += 24
+        else:
+            index, offset, max_bytes = _PARTITION_V4.unpack_from(buffer, position)
+            position += 16
+        partitions.append(FetchPartition(index, leader_epoch, offset, -1, start_offset, max_bytes))
+    return partitions, position
+
+
+def _topic(buffer: memoryview, position: int, end: int, version: int) -> tuple[str, TopicId | None, int]:
+    if version >= TOPIC_IDS_FROM:
+        stop = position + 16
+        if stop > end:
+            raise MalformedRequest("the Fetch request ends in the middle of a topic id")
+        return "", TopicId(bytes(buffer[position:stop])), stop
+    name, position = _text(buffer, position, end, version >= FLEXIBLE_FROM)
+    return name, None, position
+
+
+def _count(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple[int, int]:
+    if flexible:
+        count, position = read_uvarint(buffer, position, end)
+        count -= 1
+    else:
+        (count,) = _INT32.unpack_from(buffer, position)
+        position += 4
+    if count < 0 or count > end - position:
+        raise MalformedRequest(f"an array of {count} elements in a request with {end - position} bytes left")
+    return count, position
+
+
+def _text(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple[str, int]:
+    if flexible:
+        length, position = read_uvarint(buffer, position, end)
+        length -= 1
+    else:
+        (length,) = _INT16.unpack_from(buffer, position)
+        position += 2
+    stop = position + length
+    if length < 0 or stop > end:
+        raise MalformedRequest(f"a string of {length} bytes in a request with {end - position} left")
+    return str(buffer[position:stop], "utf-8"), stop
+
+
+def _request_tags(
+    buffer: memoryview, position: int, end: int, version: int, replica_id: int
+) -> tuple[int, int, int]:
+    """Replica id and epoch from the request's tagged fields (the cluster id does not matter here)."""
+    replica_epoch = -1
+    count, position = read_uvarint(buffer, position, end)
+    for _ in range(count):
+        tag, position = read_uvarint(buffer, position, end)
+        size, position = read_uvarint(buffer, position, end)
+        stop = position + size
+        if stop > end:
+            raise MalformedRequest("a tagged field is longer than the Fetch request")
+        if tag == 1 and version >= REPLICA_STATE_FROM:
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(buffer, position)
+        position = stop
+    return replica_id, replica_epoch, position
+
+
+def encode_error(error_code: int, session_id: int, version: int) -> bytes:
+    """A response that carries a request-level error and no topics."""
+    if version < SESSIONS_FROM:
+        return _INT32.pack(0) + _INT32.pack(0)
+    head = _RESPONSE_HEAD.pack(0, error_code, session_id)
+    return head + (b"\1\0" if version >= FLEXIBLE_FROM else b"\0\0\0\0")
+
+
+def encode_response(topics: list[TopicData], session_id: int, version: int) -> list[bytes | Slice]:
+    """The body as chunks: bytes and, between them, the slices of records in the order in which they are sent."""
+    flexible = version >= FLEXIBLE_FROM
+    head = _INT32.pack(0) if version < SESSIONS_FROM else _RESPONSE_HEAD.pack(0, 0, session_id)
+    parts = [head, uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))]
+    chunks: list[bytes | Slice] = []
+    for topic in topics:
+        if version >= TOPIC_IDS_FROM:
+            assert topic.topic_id is not None, topic
+            parts.append(topic.topic_id)
+        else:
+            raw = topic.topic.encode()
+            parts.append((uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))) + raw)
+        count = len(topic.partitions)
+        parts.append(uvarint(count + 1) if flexible else _INT32.pack(count))
+        for data in topic.partitions:
+            parts.append(_encode_partition(data, version))
+            if data.records is not None:
+                chunks.append(b"".join(parts))
+                chunks.append(data.records)
+                parts.clear()
+            if flexible:
+                parts.append(_partition_tags(data))
+        if flexible:
+            parts.append(b"\0")
+    if flexible:
+        parts.append(b"\0")
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _encode_partition(data: PartitionData, version: int) -> bytes:
+    """Everything of a partition up to and including the length of its records."""
+    flexible = version >= FLEXIBLE_FROM
+    size = 0 if data.records is None else data.records.size
+    fixed = _RESULT.pack(
+        data.partition, data.error_code, data.high_watermark, data.last_stable_offset, data.log_start_offset
+    )
+    if version == 4:
+        fixed = fixed[:22]
+    if flexible:
+        aborted = _aborted_flexible(data.aborted)
+        return fixed + aborted + _INT32.pack(data.preferred_read_replica) + uvarint(size + 1)
+    aborted = _aborted_classic(data.aborted)
+    if version >= 11:
+        aborted += _INT32.pack(data.preferred_read_replica)
+    return fixed + aborted + _INT32.pack(size)
+
+
+def _aborted_flexible(aborted: Sequence[tuple[int, int]] | None) -> bytes:
+    if aborted is None:
+        return b"\0"
+    return uvarint(len(aborted) + 1) + b"".join(_ABORTED.pack(*entry) + b"\0" for entry in aborted)
+
+
+def _aborted_classic(aborted: Sequence[tuple[int, int]] | None) -> bytes:
+    if aborted is None:
+        return b"\xff\xff\xff\xff"
+    return _INT32.pack(len(aborted)) + b"".join(_ABORTED.pack(*entry) for entry in aborted)
+
+
+def _partition_tags(data: PartitionData) -> bytes:
+    if data.current_leader is None and data.diverging_epoch is None:
+        return b"\0"
+    tags = []
+    if data.diverging_epoch is not None:
+        tags.append(b"\0\x0d" + _DIVERGING.pack(*data.diverging_epoch) + b"\0")
+    if data.current_leader is not None:
+        tags.append(b"\1\x09" + _LEADER.pack(*data.current_leader) + b"\0")
+    return uvarint(len(tags)) + b"".join(tags)
+
+
+def body_size(chunks: list[bytes | Slice]) -> int:
+    """How many bytes the chunks of a response will take on the wire."""
+    return sum(len(chunk) if isinstance(chunk, bytes) else chunk.size for chunk in chunks)
