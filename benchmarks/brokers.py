@@ -177,19 +177,17 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1) -> None:
         # Both systems remove files soon after a deletion, so that it does not fall into a later round.
         topic = NewTopic(name, partitions, 1, config={"file.delete.delay.ms": str(DELETE_DELAY_MS)})
+        admin = self._admin()
         try:
-            self._admin().create_topics([topic], operation_timeout=ADMIN_TIMEOUT_S)[name].result(
-                ADMIN_TIMEOUT_S
-            )
-            self._wait_for_leaders(name, partitions)
+            admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
+            self._wait_for_leaders(admin, name, partitions)
         except KafkaException as error:
             raise BrokerFailed(f"{self.system} cannot create topic {name}: {error}") from error
 
     def delete_topic(self, name: str) -> None:
+        admin = self._admin()
         try:
-            self._admin().delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S)[name].result(
-                ADMIN_TIMEOUT_S
-            )
+            admin.delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
         except KafkaException as error:
             raise BrokerFailed(f"{self.system} cannot delete topic {name}: {error}") from error
 
@@ -207,9 +205,8 @@ class Broker:
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
-    def _wait_for_leaders(self, topic: str, partitions: int) -> None:
+    def _wait_for_leaders(self, admin: AdminClient, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
-        admin = self._admin()
         while time.monotonic() < deadline:
             found = admin.list_topics(topic, timeout=30).topics[topic].partitions
             if len(found) == partitions and all(each.leader >= 0 for each in found.values()):

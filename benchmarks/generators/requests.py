@@ -121,12 +121,13 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     address = (arguments["host"], arguments["port"])
     load = Load(address, arguments["connections"], frames, produce_error_at(topic))
     load.start()
-    load.run(arguments["warm_up_s"])
+    warm_up = load.run(arguments["warm_up_s"])
     watch = Stopwatch()
     answered = load.run(arguments["seconds"])
     elapsed_s, cpu_s = watch.elapsed_s(), watch.cpu_s()
     load.finish()
     return {
+        "requests_total": warm_up + answered,
         "requests": answered,
         "bytes": answered * len(batch),
         "elapsed_s": elapsed_s,

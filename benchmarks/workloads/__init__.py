@@ -1,0 +1,30 @@
+"""One module for each claim that is measured; these two lists are the only ones."""
+
+from __future__ import annotations
+
+from benchmarks.workloads.base import SharedWorkload, SoloWorkload
+from benchmarks.workloads.consume import LibrdkafkaConsume
+from benchmarks.workloads.latency import Latency
+from benchmarks.workloads.log_size import LogSize
+from benchmarks.workloads.partitions import Partitions
+from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
+from benchmarks.workloads.requests import SingleRecordRequests
+from benchmarks.workloads.startup import StartUp
+from tools.kafka_distribution import KafkaDistribution
+
+
+def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkload]:
+    """Without Kafka's jars there is no Java client."""
+    java: list[SharedWorkload] = [JavaProduce(distribution)] if distribution else []
+    return [
+        *java,
+        LibrdkafkaProduce(),
+        WireProduce(),
+        LibrdkafkaConsume(),
+        Latency(),
+        SingleRecordRequests(),
+    ]
+
+
+def solo_workloads() -> list[SoloWorkload]:
+    return [StartUp(), Partitions(), LogSize()]
