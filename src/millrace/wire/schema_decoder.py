@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.schema_fields import Field, Message
@@ -35,8 +35,8 @@ from millrace.wire.schema_source import (
 )
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Decoder: TypeAlias = Callable[..., object]
-"""decode(buffer, position=0, end=None) -> message"""
+Decoder: TypeAlias = Callable[..., Any]
+"""decode(buffer, position=0, end=None) -> message, of the class that the caller asked for."""
 
 # Rough sizes of Python objects, to bound what an array of many tiny elements can take.
 _OBJECT: Final = 32

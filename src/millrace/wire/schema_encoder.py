@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from millrace.wire.schema_fields import ZERO, Field, Message
 from millrace.wire.schema_runtime import SHORT_UVARINTS, explain, long_string_prefix, uvarint
@@ -21,7 +21,7 @@ _FAILURES: Final = (struct.error, AttributeError, TypeError, ValueError, Overflo
 
 def compile_encoder(cls: type[Message], version: int, *, flexible: bool) -> Encoder:
     writer = _EncoderWriter(cls, version, flexible=flexible)
-    return cast("Encoder", writer.source.compile("encode", f"{cls.__name__} v{version} encoder"))
+    return writer.source.compile("encode", f"{cls.__name__} v{version} encoder")
 
 
 def encoder_source(cls: type[Message], version: int, *, flexible: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from millrace.wire.schema_fields import NO_UUID, ZERO, Field, Message
 
@@ -67,7 +67,7 @@ class Source:
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
 
-    def compile(self, function: str, title: str) -> Callable[..., object]:
+    def compile(self, function: str, title: str) -> Callable[..., Any]:
         exec(compile(self.text(), f"<{title}>", "exec"), self.names)
         compiled = self.names[function]
         assert callable(compiled)
