@@ -1,0 +1,65 @@
+"""Write docs/protocol-support.md from the one list of APIs, `millrace.broker.handlers.APIS`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from millrace.broker.handlers import APIS
+from millrace.wire.api_keys import API_SCHEMAS
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-support.md"
+
+INTRODUCTION: Final = """\
+<!-- Written by `make docs` from millrace.broker.handlers.APIS; do not edit. -->
+# Protocol support
+
+Millrace speaks the Apache Kafka wire protocol as of Kafka 4.3. This page lists every API of that protocol:
+first those that Millrace serves, with their versions, then those that it does not serve, with the reason.
+What a broker serves it also says itself, in its answer to ApiVersions; the dispatch table, that answer and
+this page come from the same list.
+
+A request for an API or a version that is not served is refused the way Kafka refuses it: the connection ends,
+except that ApiVersions of an unknown version is answered with the versions that are served.
+"""
+
+# Deviations that a client can notice, by API key.
+NOTES: Final[dict[int, str]] = {
+    0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients that "
+    "look for them, and they are refused, as in Kafka 4",
+    18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
+    22: "ids for idempotent producers; transactional ids are refused",
+}
+
+# Why an API is left out, by API key; all keys of one family share their reason.
+REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
+    ("consumer groups are not part of this version", (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69)),
+    ("transactions are not part of this version", (24, 25, 26, 27, 28, 65, 66)),
+    ("share groups are not part of this version", (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)),
+    ("Kafka Streams groups are not part of this version", (88, 89)),
+    ("authentication is not part of this version", (17, 36, 38, 39, 40, 41, 50, 51)),
+    ("authorisation and quotas are not part of this version", (29, 30, 31, 48, 49)),
+    ("a single broker has neither replicas to move nor leaders to elect", (34, 43, 45, 46, 64)),
+    ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 55, 57, 59, 80, 81, 82)),
+    ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),
+    ("Millrace collects no telemetry of clients; Kafka has it off by default", (71, 72)),
+)
+OTHER_REASON: Final = "not served"
+
+
+def render() -> str:
+    served = {int(api.key): api for api in APIS}
+    lines = [INTRODUCTION, "## Served", "", "| key | API | versions | remarks |", "|---:|---|---|---|"]
+    for key in sorted(served):
+        remark = NOTES.get(key, "")
+        versions = _versions(*served[key].versions)
+        lines.append(f"| {key} | {API_SCHEMAS[key].name} | {versions} | {remark} |")
+    reasons = {key: reason for reason, keys in REASONS for key in keys}
+    lines += ["", "## Not served", "", "| key | API | why |", "|---:|---|---|"]
+    for key in sorted(API_SCHEMAS.keys() - served.keys()):
+        lines.append(f"| {key} | {API_SCHEMAS[key].name} | {reasons.get(key, OTHER_REASON)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _versions(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
