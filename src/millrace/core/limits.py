@@ -6,3 +6,6 @@ from typing import Final
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """A partition's directory is `<name>-<partition>`; with a suffix it must fit into 255 bytes."""
+
+PARTITIONS_PER_TOPIC_MAX: Final = 10_000
+"""One request must not fill the disk with directories by a typing error. Kafka refuses the same number."""

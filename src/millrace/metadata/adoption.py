@@ -1,0 +1,88 @@
+"""What to do with logs found on disk: which topics to take into the store, and which logs fit to none. No
+I/O.
+
+Nothing in here ever asks for a deletion: a store that is lost, old or damaged must not cost data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from millrace.core.clock import IdSource
+from millrace.core.ids import NO_EPOCH, NO_TOPIC_ID, Epoch, NodeId, TopicId
+from millrace.metadata.commands import AdoptTopic, Command, RaiseLeaderEpochs, SkipProducerIds
+from millrace.metadata.image import Image, TopicState
+
+KAFKA_METADATA_TOPIC: Final = "__cluster_metadata"
+"""The log of a KRaft quorum, which lies beside the topics in a data directory of Kafka."""
+
+
+class FoundLog(NamedTuple):
+    topic: str
+    partition: int
+    topic_id: TopicId | None
+    """From partition.metadata, or None where there is no such file."""
+    latest_epoch: Epoch = NO_EPOCH
+
+
+@dataclass(slots=True)
+class Adoption:
+    commands: list[Command] = field(default_factory=list)
+    strays: list[FoundLog] = field(default_factory=list)
+
+
+def plan_adoption(
+    image: Image, found: Sequence[FoundLog], *, node_id: NodeId, next_producer_id: int, ids: IdSource
+) -> Adoption:
+    """Decide about every log that a broker found at its start."""
+    plan = Adoption()
+    by_topic: dict[str, list[FoundLog]] = {}
+    for log in sorted(found, key=lambda log: (log.topic, log.partition)):
+        if log.topic != KAFKA_METADATA_TOPIC and log.topic_id not in image.deleted_topics:
+            by_topic.setdefault(log.topic, []).append(log)
+    for name, logs in by_topic.items():
+        topic = image.topics.get(name)
+        if topic is None:
+            _adopt(plan, name, logs, node_id, ids)
+        else:
+            _compare(plan, topic, logs, node_id)
+    if next_producer_id > image.next_producer_id:
+        # A fresh store would give out producer ids that the logs have sequences for.
+        plan.commands.append(SkipProducerIds(next_producer_id))
+    return plan
+
+
+def _adopt(plan: Adoption, name: str, logs: Sequence[FoundLog], node_id: NodeId, ids: IdSource) -> None:
+    votes: dict[TopicId, int] = {}
+    for log in logs:
+        if log.topic_id is not None and log.topic_id != NO_TOPIC_ID:
+            votes[log.topic_id] = votes.get(log.topic_id, 0) + 1
+    topic_id = max(votes, key=lambda candidate: (votes[candidate], candidate)) if votes else ids.topic_id()
+    epochs: dict[int, Epoch] = {}
+    for log in logs:
+        if _is_of(log, topic_id):
+            epochs[log.partition] = log.latest_epoch
+        else:
+            plan.strays.append(log)
+    plan.commands.append(AdoptTopic(name=name, topic_id=topic_id, node_id=node_id, leader_epochs=epochs))
+
+
+def _compare(plan: Adoption, topic: TopicState, logs: Sequence[FoundLog], node_id: NodeId) -> None:
+    raised: dict[int, Epoch] = {}
+    for log in logs:
+        if not _is_of(log, topic.topic_id) or log.partition >= len(topic.partitions):
+            plan.strays.append(log)
+            continue
+        state = topic.partitions[log.partition]
+        # With other replicas the election settles epochs; alone, the log is the only witness.
+        if state.replicas == (node_id,) and log.latest_epoch > state.leader_epoch:
+            raised[log.partition] = log.latest_epoch
+    if raised:
+        plan.commands.append(RaiseLeaderEpochs(topic.topic_id, raised))
+
+
+def _is_of(log: FoundLog, topic_id: TopicId) -> bool:
+    # A log without an id (Kafka before 2.8, or a lost file) belongs to the topic of its name.
+    return log.topic_id in (None, NO_TOPIC_ID, topic_id)

@@ -1,0 +1,131 @@
+"""The rules for changing settings of topics and brokers on a running cluster. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millrace.metadata.commands import (
+    Alteration,
+    AlterOperation,
+    BrokerResource,
+    ConfigResource,
+    TopicResource,
+)
+from millrace.metadata.config_definitions import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerLayers,
+    ConfigType,
+    Setting,
+    UpdateMode,
+    Value,
+    broker_value,
+    check_topic_configs,
+    split_list,
+    topic_value,
+    unknown_name,
+)
+from millrace.metadata.errors import ContradictoryRequest, InvalidConfig, SettingNotDynamic, UnknownTopic
+from millrace.metadata.image import Image
+
+
+def altered_configs(
+    image: Image, resource: ConfigResource, alterations: Sequence[Alteration], layers: BrokerLayers
+) -> dict[str, str]:
+    """Everything that is set for the resource after the alterations, or an error."""
+    configs = dict(_present(image, resource))
+    seen: dict[str, None] = {}
+    for name, operation, value in alterations:
+        if name in seen:
+            raise ContradictoryRequest(f"the setting {name} is altered twice in one request")
+        seen[name] = None
+        setting = _setting(resource, name)
+        if operation is AlterOperation.DELETE:
+            configs.pop(name, None)
+            continue
+        if value is None:
+            raise ContradictoryRequest(f"the setting {name} is to be set, but without a value")
+        if operation is not AlterOperation.SET:
+            value = _changed_list(setting, operation, value, _effective(setting, resource, configs, layers))
+        configs[name] = value
+    _check(resource, configs)
+    return configs
+
+
+def replaced_configs(image: Image, resource: ConfigResource, configs: Mapping[str, str]) -> dict[str, str]:
+    """Exactly these settings, checked."""
+    _present(image, resource)
+    for name in configs:
+        _setting(resource, name)
+    _check(resource, configs)
+    return dict(configs)
+
+
+def _present(image: Image, resource: ConfigResource) -> Mapping[str, str]:
+    match resource:
+        case TopicResource(name):
+            topic = image.topics.get(name)
+            if topic is None:
+                raise UnknownTopic(name)
+            return topic.configs
+        case BrokerResource(None):
+            return image.default_broker_config
+        case BrokerResource(node_id):
+            assert node_id is not None
+            return image.broker_configs.get(node_id, {})
+
+
+def _setting(resource: ConfigResource, name: str) -> Setting:
+    match resource:
+        case TopicResource():
+            setting = TOPIC_SETTINGS.get(name)
+            if setting is None:
+                raise unknown_name(name, TOPIC_SETTINGS, "topic")
+            return setting
+        case BrokerResource(node_id):
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                raise unknown_name(name, BROKER_SETTINGS, "broker")
+            if setting.update is UpdateMode.READ_ONLY:
+                raise SettingNotDynamic(
+                    name, "a running broker cannot change it; set it in its file and restart"
+                )
+            if setting.update is UpdateMode.PER_BROKER and node_id is None:
+                raise SettingNotDynamic(name, "it can be changed for one broker only, not for all at once")
+            return setting
+
+
+def _check(resource: ConfigResource, configs: Mapping[str, str]) -> None:
+    match resource:
+        case TopicResource():
+            check_topic_configs(configs)
+        case BrokerResource():
+            for name, text in configs.items():
+                BROKER_SETTINGS[name].parse(text)
+
+
+def _effective(
+    setting: Setting, resource: ConfigResource, configs: Mapping[str, str], layers: BrokerLayers
+) -> Value:
+    if setting.name in configs:
+        return setting.parse(configs[setting.name])
+    match resource:
+        case TopicResource():
+            return topic_value(setting.name, configs, layers)
+        case BrokerResource():
+            return broker_value(setting.name, layers)
+
+
+def _changed_list(setting: Setting, operation: AlterOperation, text: str, present: Value) -> str:
+    if setting.type is not ConfigType.LIST:
+        raise InvalidConfig(
+            setting.name, text, f"{operation.name} works on lists only, this is a {setting.type.name.lower()}"
+        )
+    assert present is None or isinstance(present, tuple), present
+    items = dict.fromkeys(present or ())
+    for item in split_list(text):
+        if operation is AlterOperation.APPEND:
+            items[item] = None
+        else:
+            items.pop(item, None)
+    return ",".join(items)

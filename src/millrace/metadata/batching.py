@@ -1,0 +1,119 @@
+"""Turns many commands into few commits: all that one transaction can hold, each decided on top of those
+before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from millrace.metadata.commands import Change, Command, Policy
+from millrace.metadata.controller import as_batch, decide
+from millrace.metadata.errors import MetadataError
+from millrace.metadata.fold import fold
+from millrace.metadata.image import Image
+from millrace.metadata.store import Compare, Put
+
+T = TypeVar("T")
+
+
+class Step(NamedTuple):
+    compares: tuple[Compare, ...]
+    puts: tuple[Put, ...]
+    deletes: tuple[str, ...]
+
+
+class Batch(NamedTuple, Generic[T]):
+    outcomes: list[T | MetadataError]
+    """Of the first commands; the rest did not fit and is for the next batch."""
+    steps: list[Step]
+    """The transactions, in order. Only one of them has compares: what comes before means nothing without
+    it."""
+
+
+def decide_all(
+    image: Image,
+    commands: Sequence[Command],
+    policy: Policy,
+    *,
+    first: int = 0,
+    operations_max: int,
+    outcome_of: Callable[[int, Image, Image], T],
+) -> Batch[T]:
+    """Decide as many commands from the `first` on as fit into one transaction, at least one.
+
+    `outcome_of` is given a command's place and the images before and after it, and picks what the caller
+    wants to know. It must not keep the images: there is one for every command."""
+    outcomes: list[T | MetadataError] = []
+    merged = _Merged()
+    for place in range(first, len(commands)):
+        try:
+            change = decide(image, commands[place], policy)
+        except MetadataError as error:
+            outcomes.append(error)
+            continue
+        if not merged.is_empty and merged.size + _size(change) > operations_max:
+            break
+        merged.add(change)
+        after = fold(image, as_batch(image, change))
+        outcomes.append(outcome_of(place, image, after))
+        image = after
+    return Batch(outcomes, merged.steps(operations_max))
+
+
+@dataclass(slots=True)
+class _Merged:
+    compares: dict[str, Compare] = field(default_factory=dict)
+    early_puts: dict[str, Put] = field(default_factory=dict)
+    puts: dict[str, Put] = field(default_factory=dict)
+    deletes: dict[str, None] = field(default_factory=dict)
+    late_deletes: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.puts or self.deletes or self.early_puts or self.late_deletes)
+
+    @property
+    def size(self) -> int:
+        return len(self.early_puts) + len(self.puts) + len(self.deletes) + len(self.late_deletes)
+
+    def add(self, change: Change) -> None:
+        for compare in change.compares:
+            # What this batch wrote itself has no revision in the store yet; the first compare covers it.
+            if not (
+                compare.key in self.puts or compare.key in self.early_puts or compare.key in self.deletes
+            ):
+                self.compares.setdefault(compare.key, compare)
+        for put in change.early_puts:
+            self.late_deletes.pop(put.key, None)
+            self.early_puts[put.key] = put
+        for put in change.puts:
+            self.deletes.pop(put.key, None)
+            self.puts[put.key] = put
+        for key in change.deletes:
+            self.puts.pop(key, None)
+            self.deletes[key] = None
+        for key in change.late_deletes:
+            self.early_puts.pop(key, None)
+            self.late_deletes[key] = None
+
+    def steps(self, operations_max: int) -> list[Step]:
+        if self.is_empty and not self.compares:
+            return []
+        compares = tuple(self.compares.values())
+        early, puts = list(self.early_puts.values()), list(self.puts.values())
+        deletes, late = list(self.deletes), list(self.late_deletes)
+        if self.size <= operations_max:
+            return [Step(compares, (*early, *puts), (*deletes, *late))]
+        before = [Step((), part, ()) for part in _parts(early, operations_max)]
+        after = [Step((), (), part) for part in _parts(late, operations_max)]
+        return [*before, Step(compares, tuple(puts), tuple(deletes)), *after]
+
+
+def _parts(items: Sequence[T], length: int) -> Iterator[tuple[T, ...]]:
+    for at in range(0, len(items), length):
+        yield tuple(items[at : at + length])
+
+
+def _size(change: Change) -> int:
+    return len(change.early_puts) + len(change.puts) + len(change.deletes) + len(change.late_deletes)

@@ -1,0 +1,189 @@
+"""What can be asked of the controller, and what it decides: plain values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from millrace.core.ids import Epoch, NodeId, TopicId
+from millrace.metadata.config_definitions import BrokerLayers
+from millrace.metadata.image import BrokerState
+from millrace.metadata.store import Compare, LeaseId, Put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    name: str
+    topic_id: TopicId
+    partition_count: int = -1
+    """-1 takes the broker's num.partitions."""
+    replication_factor: int = -1
+    """-1 takes the broker's default.replication.factor."""
+    assignments: Mapping[int, Sequence[int]] | None = None
+    """The replicas of every partition, leader first, when the caller places them by hand."""
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Exactly one of the two says which."""
+
+    name: str | None = None
+    topic_id: TopicId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions:
+    name: str
+    count: int
+    """How many the topic has afterwards."""
+    assignments: Sequence[Sequence[int]] | None = None
+    """The replicas of the new partitions only."""
+
+
+class AlterOperation(enum.IntEnum):
+    """The numbers are those of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    name: str
+    operation: AlterOperation
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResource:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerResource:
+    node_id: NodeId | None
+    """None means the defaults of all brokers."""
+
+
+ConfigResource: TypeAlias = TopicResource | BrokerResource
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Change some settings, leave the others as they are."""
+
+    resource: ConfigResource
+    alterations: Sequence[Alteration]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceConfigs:
+    """Set exactly these and drop all others."""
+
+    resource: ConfigResource
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkipProducerIds:
+    """Never give out a producer id below this one: logs know them already."""
+
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    broker: BrokerState
+    lease_id: LeaseId | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
+    node_id: NodeId
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetClusterId:
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptTopic:
+    """Take a topic whose logs are on a broker's disk into the cluster."""
+
+    name: str
+    topic_id: TopicId
+    node_id: NodeId
+    leader_epochs: Mapping[int, Epoch]
+    """By partition: the last epoch in its log, or NO_EPOCH."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseLeaderEpochs:
+    """A log is ahead of the store, which was restored from a backup: the leader's epoch must not go back."""
+
+    topic_id: TopicId
+    leader_epochs: Mapping[int, Epoch]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmDeletion:
+    """A broker has no log of a deleted topic any more."""
+
+    topic_id: TopicId
+    node_id: NodeId
+
+
+Command: TypeAlias = (
+    CreateTopic
+    | DeleteTopic
+    | CreatePartitions
+    | AlterConfigs
+    | ReplaceConfigs
+    | AllocateProducerIds
+    | SkipProducerIds
+    | RegisterBroker
+    | UnregisterBroker
+    | SetClusterId
+    | AdoptTopic
+    | RaiseLeaderEpochs
+    | ConfirmDeletion
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings that decisions depend on."""
+
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    is_topic_deletion_enabled: bool = True
+    layers: BrokerLayers = field(default_factory=BrokerLayers)
+    """What is set for brokers: the value that APPEND and SUBTRACT start from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What to write, if the compares hold."""
+
+    compares: tuple[Compare, ...] = ()
+    puts: tuple[Put, ...] = ()
+    deletes: tuple[str, ...] = ()
+    early_puts: tuple[Put, ...] = ()
+    """Mean nothing until `puts` are there; may be written before, in several transactions."""
+    late_deletes: tuple[str, ...] = ()
+    """Mean nothing once `deletes` are done; may follow later."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.puts or self.deletes or self.early_puts or self.late_deletes)

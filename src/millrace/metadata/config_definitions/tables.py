@@ -1,0 +1,40 @@
+"""The two tables by name, and the names of Kafka settings that mean nothing here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
+from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
+from millrace.metadata.config_definitions.model import Setting
+from millrace.metadata.config_definitions.topic import TOPIC_SETTINGS
+
+__all__: Final = ["BROKER_SETTINGS", "KAFKA_ONLY", "TOPIC_SETTINGS"]
+
+BROKER_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting
+    for setting in sorted(LOG_SETTINGS + SERVER_SETTINGS, key=lambda setting: setting.name)
+}
+
+_BY_THE_KERNEL: Final = "the operating system tunes it by itself"
+_ONE_LOOP: Final = "a Millrace broker is one event loop; start one broker for each core"
+_NO_QUORUM: Final = "Millrace keeps its metadata in metadata.store and has no controller quorum"
+
+KAFKA_ONLY: Final[dict[str, str]] = {
+    "background.threads": _ONE_LOOP,
+    "broker.id": "it is called node.id",
+    "controller.listener.names": _NO_QUORUM,
+    "controller.quorum.bootstrap.servers": _NO_QUORUM,
+    "controller.quorum.voters": _NO_QUORUM,
+    "log.cleaner.threads": "compaction runs in one worker process",
+    "log.cleaner.io.buffer.load.factor": "log.cleaner.dedupe.buffer.size alone counts",
+    "metadata.log.dir": _NO_QUORUM,
+    "num.io.threads": _ONE_LOOP,
+    "num.network.threads": _ONE_LOOP,
+    "process.roles": _NO_QUORUM,
+    "queued.max.requests": "memory is bounded in bytes, by queued.max.request.bytes",
+    "socket.receive.buffer.bytes": _BY_THE_KERNEL,
+    "socket.send.buffer.bytes": _BY_THE_KERNEL,
+    "zookeeper.connect": _NO_QUORUM,
+}
+"""Well-known settings of Kafka that have no counterpart, with the reason, for a helpful refusal."""

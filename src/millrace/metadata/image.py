@@ -1,0 +1,132 @@
+"""The cluster's state as one immutable value. Who holds an image can rely on it across an await.
+
+It never changes: `fold` makes a new one from the store's changes, sharing all that did not change (see
+persistent_map). Nothing else may build images, so live changes and a start from the store end in the same
+state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from millrace.core.ids import Epoch, NodeId, TopicId
+from millrace.metadata.persistent_map import PersistentMap
+
+NO_LEADER: Final = NodeId(-1)
+
+
+class PartitionState(NamedTuple):
+    """A named tuple because there are thousands of them."""
+
+    leader: NodeId
+    leader_epoch: Epoch
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    partition_epoch: int
+    """Counts the changes of this partition: an ISR change decided on an older state is refused."""
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+    mod_revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    name: str
+    topic_id: TopicId
+    partitions: tuple[PartitionState, ...]
+    configs: Mapping[str, str]
+    """What is set for this topic alone, as text."""
+    internal: bool
+    mod_revision: int
+    """Of the topic's own record: its configs and partition count, not the partitions' states."""
+
+
+class Endpoint(NamedTuple):
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    node_id: NodeId
+    incarnation: str
+    """A fresh text for every start of the process."""
+    rack: str | None
+    endpoints: tuple[Endpoint, ...]
+    directory_ids: tuple[str, ...] = ()
+    epoch: int = 0
+    """The store's revision of the registration; it grows with every start."""
+
+
+class DeletedTopic(NamedTuple):
+    """A topic whose logs are to be deleted. Without this proof no broker deletes a log."""
+
+    name: str
+    topic_id: TopicId
+    brokers: tuple[NodeId, ...]
+    """Those that may still have logs of it."""
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    revision: int
+    """The store's revision up to which everything is in here."""
+    topology_revision: int
+    """The last revision that changed what Metadata answers tell: brokers, controller, topics, partitions."""
+    cluster_id: str
+    """Empty until the cluster has one."""
+    controller_id: NodeId | None
+    brokers: Mapping[NodeId, BrokerState]
+    topics: PersistentMap[str, TopicState]
+    topics_by_id: PersistentMap[TopicId, TopicState]
+    topic_names: PersistentMap[str, str]
+    """From a name with its dots turned to underscores to the topic that has it: the two would share metric
+    names."""
+    broker_configs: Mapping[NodeId, Mapping[str, str]]
+    default_broker_config: Mapping[str, str]
+    config_revisions: Mapping[str, int]
+    """The mod revision of every record of broker settings, by key."""
+    deleted_topics: PersistentMap[TopicId, DeletedTopic]
+    unclaimed: PersistentMap[TopicId, Mapping[int, PartitionState]]
+    """Partitions that no topic record counts, yet or any more."""
+    next_producer_id: int
+    producer_ids_revision: int
+
+    def partition(self, name: str, partition: int) -> PartitionState | None:
+        """The state of one partition, or None if there is no such topic or partition."""
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+
+def collision_name(name: str) -> str:
+    """What two topic names must not have in common."""
+    return name.replace(".", "_")
+
+
+_NO_MAPPING: Final = MappingProxyType[str, str]({})
+
+EMPTY: Final = Image(
+    revision=0,
+    topology_revision=0,
+    cluster_id="",
+    controller_id=None,
+    brokers=MappingProxyType({}),
+    topics=PersistentMap(),
+    topics_by_id=PersistentMap(),
+    topic_names=PersistentMap(),
+    broker_configs=MappingProxyType({}),
+    default_broker_config=_NO_MAPPING,
+    config_revisions=MappingProxyType({}),
+    deleted_topics=PersistentMap(),
+    unclaimed=PersistentMap(),
+    next_producer_id=0,
+    producer_ids_revision=0,
+)

@@ -1,0 +1,190 @@
+"""The keys of the store and the bytes under them. A record is JSON; fields may be added, none change their
+meaning.
+
+A topic's record is the commit point of the topic: partitions are written before it and removed after it, and
+count only up to the number that it names. So a change of many partitions may take several transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from millrace.core.ids import NodeId, TopicId, format_topic_id, parse_topic_id
+from millrace.metadata.image import (
+    BrokerState,
+    DeletedTopic,
+    Endpoint,
+    PartitionState,
+    collision_name,
+)
+
+CLUSTER_KEY: Final = "cluster"
+CONTROLLER_KEY: Final = "controller"
+PRODUCER_IDS_KEY: Final = "producer_ids"
+DEFAULT_BROKER_CONFIG_KEY: Final = "configs/brokers/default"
+
+TOPICS: Final = "topics/"
+PARTITIONS: Final = "partitions/"
+BROKERS: Final = "brokers/"
+BROKER_CONFIGS: Final = "configs/brokers/"
+DELETED_TOPICS: Final = "deleted_topics/"
+NAME_GUARDS: Final = "topic_name_guards/"
+
+
+def topic_key(name: str) -> str:
+    return TOPICS + name
+
+
+def name_guard_key(name: str) -> str | None:
+    """A key that only one of several topics can have whose names differ in '.' and '_' alone."""
+    return NAME_GUARDS + collision_name(name) if "." in name or "_" in name else None
+
+
+def partition_key(topic_id: TopicId, partition: int) -> str:
+    return f"{PARTITIONS}{format_topic_id(topic_id)}/{partition}"
+
+
+def partition_of_key(key: str) -> tuple[TopicId, int]:
+    topic_id, _, partition = key.removeprefix(PARTITIONS).partition("/")
+    return parse_topic_id(topic_id), int(partition)
+
+
+def broker_key(node_id: int) -> str:
+    return f"{BROKERS}{node_id}"
+
+
+def broker_config_key(node_id: int | None) -> str:
+    """The key of one broker's settings, or of those for all brokers."""
+    return DEFAULT_BROKER_CONFIG_KEY if node_id is None else f"{BROKER_CONFIGS}{node_id}"
+
+
+def deleted_topic_key(topic_id: TopicId) -> str:
+    return DELETED_TOPICS + format_topic_id(topic_id)
+
+
+def encode_cluster(cluster_id: str) -> bytes:
+    return orjson.dumps({"id": cluster_id})
+
+
+def decode_cluster(value: bytes) -> str:
+    return str(orjson.loads(value)["id"])
+
+
+def encode_controller(node_id: int) -> bytes:
+    return orjson.dumps({"node": node_id})
+
+
+def decode_controller(value: bytes) -> NodeId:
+    return NodeId(orjson.loads(value)["node"])
+
+
+def encode_producer_ids(next_producer_id: int) -> bytes:
+    return orjson.dumps({"next": next_producer_id})
+
+
+def decode_producer_ids(value: bytes) -> int:
+    return int(orjson.loads(value)["next"])
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    return orjson.dumps(dict(configs))
+
+
+def decode_configs(value: bytes) -> dict[str, str]:
+    configs: dict[str, str] = orjson.loads(value)
+    return configs
+
+
+def encode_topic(topic_id: TopicId, partition_count: int, configs: Mapping[str, str]) -> bytes:
+    return orjson.dumps(
+        {"id": format_topic_id(topic_id), "partitions": partition_count, "configs": dict(configs)}
+    )
+
+
+def decode_topic(value: bytes) -> tuple[TopicId, int, dict[str, str]]:
+    record = orjson.loads(value)
+    return parse_topic_id(record["id"]), record["partitions"], record["configs"]
+
+
+def encode_partition(state: PartitionState) -> bytes:
+    record: dict[str, Any] = {
+        "leader": state.leader,
+        "epoch": state.leader_epoch,
+        "replicas": state.replicas,
+        "isr": state.isr,
+        "partition_epoch": state.partition_epoch,
+    }
+    if state.adding:
+        record["adding"] = state.adding
+    if state.removing:
+        record["removing"] = state.removing
+    return orjson.dumps(record)
+
+
+def decode_partition(value: bytes, mod_revision: int) -> PartitionState:
+    record = orjson.loads(value)
+    replicas = _nodes(record["replicas"])
+    isr = _nodes(record["isr"])
+    return PartitionState(
+        leader=record["leader"],
+        leader_epoch=record["epoch"],
+        replicas=replicas,
+        # The usual case, and one tuple less for each of thousands of partitions.
+        isr=replicas if isr == replicas else isr,
+        partition_epoch=record["partition_epoch"],
+        adding=_nodes(record.get("adding", ())),
+        removing=_nodes(record.get("removing", ())),
+        mod_revision=mod_revision,
+    )
+
+
+def encode_broker(broker: BrokerState) -> bytes:
+    return orjson.dumps(
+        {
+            "incarnation": broker.incarnation,
+            "rack": broker.rack,
+            "directories": broker.directory_ids,
+            "endpoints": [endpoint._asdict() for endpoint in broker.endpoints],
+        }
+    )
+
+
+def decode_broker(node_id: int, value: bytes, mod_revision: int) -> BrokerState:
+    record = orjson.loads(value)
+    return BrokerState(
+        node_id=NodeId(node_id),
+        incarnation=record["incarnation"],
+        rack=record["rack"],
+        directory_ids=tuple(record["directories"]),
+        endpoints=tuple(
+            Endpoint(
+                listener=endpoint["listener"],
+                host=endpoint["host"],
+                port=endpoint["port"],
+                security_protocol=endpoint["security_protocol"],
+            )
+            for endpoint in record["endpoints"]
+        ),
+        epoch=mod_revision,
+    )
+
+
+def encode_deleted_topic(name: str, brokers: Sequence[int]) -> bytes:
+    return orjson.dumps({"name": name, "brokers": list(brokers)})
+
+
+def decode_deleted_topic(topic_id: TopicId, value: bytes, mod_revision: int) -> DeletedTopic:
+    record = orjson.loads(value)
+    return DeletedTopic(record["name"], topic_id, _nodes(record["brokers"]), mod_revision)
+
+
+def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
+    nodes = tuple(NodeId(node_id) for node_id in ids)
+    return _SINGLE.setdefault(nodes, nodes) if len(nodes) <= 1 else nodes
+
+
+# On a single broker all partitions have the same replicas: one tuple serves them all.
+_SINGLE: Final[dict[tuple[NodeId, ...], tuple[NodeId, ...]]] = {}

@@ -1,0 +1,345 @@
+"""The face of the metadata to the rest of the broker: the present image, its changes, and the commands.
+
+A command is decided on the present image, committed with its compares, and decided again when somebody else
+was faster. A call returns when the local image (and, where the broker asked for it, this broker) has the
+change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from millrace.core.clock import IdSource
+from millrace.core.ids import NodeId, TopicId, format_topic_id
+from millrace.metadata.adoption import FoundLog, plan_adoption
+from millrace.metadata.batching import Batch, decide_all
+from millrace.metadata.commands import (
+    AllocateProducerIds,
+    Alteration,
+    AlterConfigs,
+    Command,
+    ConfigResource,
+    ConfirmDeletion,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    Policy,
+    RegisterBroker,
+    ReplaceConfigs,
+    SetClusterId,
+    UnregisterBroker,
+)
+from millrace.metadata.errors import (
+    ClusterMismatch,
+    Conflict,
+    MetadataError,
+    StoreUnavailable,
+    StoreWentBack,
+    TooManyConflicts,
+    WatchLost,
+)
+from millrace.metadata.fold import fold, image_of
+from millrace.metadata.image import EMPTY, BrokerState, Image, TopicState
+from millrace.metadata.store import LeaseId, Store
+
+log = logging.getLogger(__name__)
+
+PRODUCER_ID_BLOCK: Final = 1_000
+"""How many producer ids a broker takes at a time: one commit serves a thousand producers."""
+ATTEMPTS_MAX: Final = 20
+"""Of one command against other writers. Each lost race means that somebody else went on."""
+RETRY_MS: Final = 100
+RETRY_MS_MAX: Final = 5_000
+CATCH_UP_MS_MAX: Final = 30_000
+"""How long a change that is in the store may take to come back through the watch."""
+
+T = TypeVar("T")
+ImageCallback = Callable[[Image, Image], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """What a caller asks for; -1 and None leave the choice to the broker."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str]
+
+
+class Metadata:
+    """Constructing it starts nothing; `start` loads the image and follows the store until `close`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        policy: Callable[[], Policy],
+        ids: IdSource,
+        chance: random.Random,
+        wait_until_applied: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        self.image: Image = EMPTY
+        self.wait_until_applied = wait_until_applied
+        """Set by the assembly: waits until this broker has made a revision so (the reconciler's method)."""
+        self._store = store
+        self._policy = policy
+        self._ids = ids
+        self._chance = chance
+        self._callbacks: list[ImageCallback] = []
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._follower: asyncio.Task[None] | None = None
+
+    # Life.
+
+    async def start(self, tasks: asyncio.TaskGroup, *, found_cluster_id: str | None = None) -> None:
+        """Open the store, load the image, settle the cluster's id, and follow the store in a task of `tasks`.
+
+        `found_cluster_id` is what a data directory's meta.properties says. A new store takes it over; one
+        that belongs to another cluster is refused. A store that goes back ends the task group with
+        StoreWentBack."""
+        await self._store.open()
+        self._replace_image(image_of(await self._store.load()))
+        self._follower = tasks.create_task(self._follow(), name="metadata-follow")
+        if self.image.cluster_id == "":
+            cluster_id = found_cluster_id or format_topic_id(self._ids.topic_id())
+            await self._submit([SetClusterId(cluster_id)], _nothing, is_local=False)
+        if found_cluster_id is not None and found_cluster_id != self.image.cluster_id:
+            raise ClusterMismatch(
+                stored=self.image.cluster_id, found=found_cluster_id, where="the data directory"
+            )
+
+    async def close(self) -> None:
+        if self._follower is not None:
+            self._follower.cancel()
+        await self._store.close()
+
+    def subscribe(self, callback: ImageCallback) -> Callable[[], None]:
+        """Call back with (old, new) after every change, on the loop, before commands return. Returns the
+        undoing.
+
+        The callback must neither block nor raise."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    # Topics.
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicState | MetadataError]:
+        """For each, the topic as it is now (or would be), or why not. One commit for all of them."""
+        commands = [
+            CreateTopic(
+                name=topic.name,
+                topic_id=self._ids.topic_id(),
+                partition_count=topic.partition_count,
+                replication_factor=topic.replication_factor,
+                assignments=topic.assignments,
+                configs=topic.configs,
+            )
+            for topic in topics
+        ]
+        return await self._submit(
+            commands,
+            lambda place, _, after: after.topics[topics[place].name],
+            validate_only=validate_only,
+        )
+
+    async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicState | MetadataError]:
+        """For each name or id, the topic that was deleted, or why not. The logs go after it is gone."""
+        commands = [
+            DeleteTopic(name=topic) if isinstance(topic, str) else DeleteTopic(topic_id=topic)
+            for topic in topics
+        ]
+
+        def deleted(place: int, before: Image, _: Image) -> TopicState:
+            topic = topics[place]
+            return before.topics[topic] if isinstance(topic, str) else before.topics_by_id[topic]
+
+        return await self._submit(commands, deleted)
+
+    async def create_partitions(
+        self, requests: Sequence[CreatePartitions], *, validate_only: bool = False
+    ) -> list[TopicState | MetadataError]:
+        """For each, the topic as it is now (or would be), or why not."""
+        return await self._submit(
+            requests,
+            lambda place, _, after: after.topics[requests[place].name],
+            validate_only=validate_only,
+        )
+
+    # Settings.
+
+    async def alter_configs(
+        self, requests: Sequence[tuple[ConfigResource, Sequence[Alteration]]], *, validate_only: bool = False
+    ) -> list[MetadataError | None]:
+        """IncrementalAlterConfigs: for each resource all of its alterations, or why none of them."""
+        commands = [AlterConfigs(resource, alterations) for resource, alterations in requests]
+        return await self._submit(commands, _nothing, validate_only=validate_only)
+
+    async def replace_configs(
+        self, requests: Sequence[tuple[ConfigResource, Mapping[str, str]]], *, validate_only: bool = False
+    ) -> list[MetadataError | None]:
+        """AlterConfigs of old: each resource has exactly these settings afterwards."""
+        commands = [ReplaceConfigs(resource, configs) for resource, configs in requests]
+        return await self._submit(commands, _nothing, validate_only=validate_only)
+
+    # Producer ids.
+
+    async def allocate_producer_ids(self, count: int = PRODUCER_ID_BLOCK) -> range:
+        """A block of producer ids that nobody else ever gets."""
+        (outcome,) = await self._submit(
+            [AllocateProducerIds(count)], lambda _, before, after: before.next_producer_id, is_local=False
+        )
+        first = _or_raise(outcome)
+        return range(first, first + count)
+
+    # Brokers.
+
+    async def register_broker(self, broker: BrokerState, *, lease_id: LeaseId | None = None) -> BrokerState:
+        """Make this broker known; the answer carries its epoch. Raises NodeIdInUse."""
+        (outcome,) = await self._submit([RegisterBroker(broker, lease_id)], _nothing, is_local=False)
+        _or_raise(outcome)
+        return self.image.brokers[broker.node_id]
+
+    async def unregister_broker(self, node_id: NodeId, incarnation: str) -> None:
+        """Take this broker's registration back, unless a successor has replaced it."""
+        (outcome,) = await self._submit([UnregisterBroker(node_id, incarnation)], _nothing, is_local=False)
+        _or_raise(outcome)
+
+    # Logs on this broker's disks.
+
+    async def adopt_logs(
+        self, found: Sequence[FoundLog], *, node_id: NodeId, next_producer_id: int = 0
+    ) -> list[FoundLog]:
+        """Take topics into the store that are on disk but unknown to it; the store was lost, or Kafka wrote
+        them.
+
+        `next_producer_id` is one more than the highest that any log knows. Returns the logs that fit to no
+        topic: their names are taken by topics with other ids. They are to be set aside, never deleted."""
+        plan = plan_adoption(
+            self.image, found, node_id=node_id, next_producer_id=next_producer_id, ids=self._ids
+        )
+        if plan.commands:
+            for outcome in await self._submit(plan.commands, _nothing, is_local=False):
+                _or_raise(outcome)
+        return plan.strays
+
+    async def confirm_deletion(self, topic_id: TopicId, node_id: NodeId) -> None:
+        """This broker has no log of the deleted topic any more."""
+        (outcome,) = await self._submit([ConfirmDeletion(topic_id, node_id)], _nothing, is_local=False)
+        _or_raise(outcome)
+
+    # Committing.
+
+    async def _submit(
+        self,
+        commands: Sequence[Command],
+        outcome_of: Callable[[int, Image, Image], T],
+        *,
+        validate_only: bool = False,
+        is_local: bool = True,
+    ) -> list[T | MetadataError]:
+        """Decide, commit and wait until the image has it. `is_local`: also until this broker has made it
+        so."""
+        outcomes: list[T | MetadataError] = []
+        revision = 0
+        attempts = 0
+        while len(outcomes) < len(commands):
+            image = self.image
+            batch = decide_all(
+                image,
+                commands,
+                self._policy(),
+                first=len(outcomes),
+                operations_max=self._store.operations_max,
+                outcome_of=outcome_of,
+            )
+            if not validate_only:
+                try:
+                    revision = max(revision, await self._commit(batch))
+                except Conflict as conflict:
+                    attempts += 1
+                    if attempts >= ATTEMPTS_MAX:
+                        raise TooManyConflicts(f"{conflict} ({attempts} attempts)") from conflict
+                    await self._wait_for_revision(image.revision + 1)
+                    continue
+            outcomes += batch.outcomes
+        await self._wait_for_revision(revision)
+        if is_local and revision and self.wait_until_applied is not None:
+            await self.wait_until_applied(revision)
+        return outcomes
+
+    async def _commit(self, batch: Batch[T]) -> int:
+        revision = 0
+        for step in batch.steps:
+            revision = await self._store.commit(compares=step.compares, puts=step.puts, deletes=step.deletes)
+        return revision
+
+    async def _wait_for_revision(self, revision: int) -> None:
+        if self.image.revision >= revision:
+            return
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, arrived))
+        try:
+            async with asyncio.timeout(CATCH_UP_MS_MAX / 1000):
+                await arrived
+        except TimeoutError:
+            raise StoreUnavailable(f"the change of revision {revision} did not come back in time") from None
+        finally:
+            self._waiting = [entry for entry in self._waiting if entry[1] is not arrived]
+
+    # Following.
+
+    async def _follow(self) -> None:
+        """Fold what the store reports; reload what was missed; outlive any outage of the store."""
+        delay_ms = RETRY_MS
+        while True:
+            try:
+                async for change in self._store.watch(self.image.revision):
+                    delay_ms = RETRY_MS
+                    self._replace_image(fold(self.image, change))
+            except WatchLost as lost:
+                log.warning("reloading the metadata: %s", lost)
+                await self._reload()
+            except StoreUnavailable as error:
+                log.warning("the metadata store does not answer, trying again in %d ms: %s", delay_ms, error)
+                await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
+                delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+
+    async def _reload(self) -> None:
+        try:
+            snapshot = await self._store.load()
+        except StoreUnavailable:
+            # The next watch fails in the same way, and waits.
+            return
+        if snapshot.revision < self.image.revision:
+            raise StoreWentBack(seen=self.image.revision, found=snapshot.revision)
+        self._replace_image(image_of(snapshot))
+
+    def _replace_image(self, image: Image) -> None:
+        old = self.image
+        if image.revision < old.revision:
+            raise StoreWentBack(seen=old.revision, found=image.revision)
+        self.image = image
+        for callback in list(self._callbacks):
+            callback(old, image)
+        for revision, arrived in self._waiting:
+            if revision <= image.revision and not arrived.done():
+                arrived.set_result(None)
+
+
+def _or_raise(outcome: T | MetadataError) -> T:
+    if isinstance(outcome, MetadataError):
+        raise outcome
+    return outcome
+
+
+def _nothing(_place: int, _before: Image, _after: Image) -> None:
+    """Only whether a command was accepted is of interest."""

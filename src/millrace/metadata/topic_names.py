@@ -1,0 +1,30 @@
+"""Which names a topic may have."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from millrace.core.limits import TOPIC_NAME_LENGTH_MAX
+from millrace.metadata.errors import InvalidTopicName
+
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Owned by the coordinators; clients may read but not delete or write them."""
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopicName, saying why, for a name that no topic may have."""
+    if name == "":
+        raise InvalidTopicName(name, "it is empty")
+    if name in (".", ".."):
+        raise InvalidTopicName(name, "it means a directory")
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        raise InvalidTopicName(name, f"it has {len(name)} characters, the limit is {TOPIC_NAME_LENGTH_MAX}")
+    if _LEGAL.fullmatch(name) is None:
+        raise InvalidTopicName(name, "only ASCII letters, digits, '.', '_' and '-' are allowed")
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS
