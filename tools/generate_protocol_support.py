@@ -25,8 +25,8 @@ except that ApiVersions of an unknown version is answered with the versions that
 
 # Deviations that a client can notice, by API key.
 NOTES: Final[dict[int, str]] = {
-    0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients that "
-    "look for them, and they are refused, as in Kafka 4",
+    0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients "
+    "that look for them, and they are refused, as in Kafka 4",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
     22: "ids for idempotent producers; transactional ids are refused",
 }
