@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from millrace.wire import schema
-from millrace.wire.api_keys import API_SCHEMAS
+from millrace.wire.api_keys import API_SCHEMAS, ApiKey
+from millrace.wire.fetch_codec import decode_request as decode_fetch
+from millrace.wire.produce_codec import decode_request as decode_produce
 from millrace.wire.schema_encoder import compile_encoder
 from millrace.wire.schema_fields import Field, Message
 from millrace.wire.schema_source import FORMATS, element_kind, is_array
@@ -41,6 +44,7 @@ class Target(NamedTuple):
 
 
 def all_targets() -> Iterator[Target]:
+    yield from _hand_made_targets()
     for api_key, api in API_SCHEMAS.items():
         for version in range(api.version_min, api.version_max + 1):
             yield Target(
@@ -62,6 +66,23 @@ def all_targets() -> Iterator[Target]:
                 schema.message_class(api_key, "Response"),
                 version,
             )
+
+
+def _hand_made_targets() -> Iterator[Target]:
+    for api_key, decode_request in ((ApiKey.PRODUCE, decode_produce), (ApiKey.FETCH, decode_fetch)):
+        first, last = schema.versions(api_key)
+        for version in range(first, last + 1):
+            yield Target(
+                f"hand-made {schema.api_name(api_key)} request v{version}",
+                partial(_decode_view, decode_request, version),
+                schema.request_encoder(api_key, version),
+                schema.message_class(api_key, "Request"),
+                version,
+            )
+
+
+def _decode_view(decode_request: Callable[..., object], version: int, frame: bytes) -> object:
+    return decode_request(memoryview(frame), 0, len(frame), version)
 
 
 def valid_frame(target: Target, rng: random.Random) -> bytes:

@@ -13,8 +13,8 @@ STRING_LENGTH_MAX: Final = 0x7FFF
 """Kafka's own bound on the bytes of a string, whatever the encoding of its length could say."""
 
 OBJECTS_PER_BYTE_MAX: Final = 24
-"""Bytes of Python objects allowed per byte received. The densest honest array (structs of one int32) takes
-20; without a bound, structs of two bytes would take sixty times their size."""
+"""Bytes of Python objects allowed per byte received. Honest arrays take up to 23 (the few denser ones are
+short); without a bound, structs of two bytes would take sixty times their size."""
 OBJECTS_BYTES_FREE: Final = 1 << 20
 """Allowed whatever the size of the request, so that short ones are never counted too strictly."""
 
