@@ -13,7 +13,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    # The defaults are there for the type checker alone: `ErrorCode(3)` looks a member up and never comes here.
+    # The defaults are for the type checker alone: `ErrorCode(3)` looks a member up and never comes here.
     def __new__(cls, code: int, retriable: bool = False, message: str = "") -> Self:
         member = int.__new__(cls, code)
         member._value_ = code
