@@ -1,0 +1,283 @@
+"""A broker's configuration: read from a file, options and the environment, checked as a whole, then handed
+around.
+
+Weakest to strongest: the file (TOML or .properties), `--set`, variables MILLRACE_*. Runs before the event
+loop does, and is the only place that reads configuration.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from millrace.broker.listeners import Listener, check_listeners, parse_advertised, parse_listeners
+from millrace.broker.properties import parse_properties
+from millrace.core.ids import NodeId
+from millrace.metadata.commands import Policy
+from millrace.metadata.config_definitions import (
+    BROKER_SETTINGS,
+    KAFKA_ONLY,
+    TOPIC_SETTINGS,
+    BrokerLayers,
+    Value,
+    broker_value,
+    split_list,
+    topic_value,
+    unknown_name,
+)
+from millrace.metadata.errors import InvalidConfig
+
+VARIABLE_PREFIX: Final = "MILLRACE_"
+OTHER_VARIABLES: Final = ("MILLRACE_BOOTSTRAP",)
+"""Variables of ours that are no broker settings."""
+TEST_VARIABLES: Final = "MILLRACE_TEST_"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """What is set, and what follows from it. Every value in it has been checked."""
+
+    layers: BrokerLayers = field(default_factory=BrokerLayers)
+
+    # Values by Kafka's name.
+
+    def value(self, name: str) -> Value:
+        return broker_value(name, self.layers)
+
+    def integer(self, name: str) -> int:
+        value = self.value(name)
+        assert isinstance(value, int), (name, value)
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.value(name)
+        assert isinstance(value, int | float), (name, value)
+        return float(value)
+
+    def boolean(self, name: str) -> bool:
+        value = self.value(name)
+        assert isinstance(value, bool), (name, value)
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.value(name)
+        assert isinstance(value, str), (name, value)
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        """The text, or None where nothing is set or the text is empty."""
+        value = self.value(name)
+        assert value is None or isinstance(value, str), (name, value)
+        return value or None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.value(name)
+        assert value is None or isinstance(value, tuple), (name, value)
+        return value or ()
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody chose the value, rather than our default."""
+        return any(name in layer for _, layer in self.layers.in_order())
+
+    # What needs more than one setting, or a structure.
+
+    @property
+    def node_id(self) -> NodeId:
+        return NodeId(self.integer("node.id"))
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        single = self.optional_text("log.dir")
+        if single is not None and not self.is_set("log.dirs"):
+            return (single,)
+        return self.texts("log.dirs")
+
+    @property
+    def metadata_store_path(self) -> str:
+        return self.optional_text("metadata.store.path") or str(Path(self.log_dirs[0]) / "metadata.sqlite")
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        return parse_listeners(self.texts("listeners"), self.text("listener.security.protocol.map"))
+
+    @property
+    def advertised_listeners(self) -> Mapping[str, tuple[str, int]]:
+        """By listener name, the host and port to tell clients. Listeners without one tell what was
+        dialled."""
+        return parse_advertised(self.texts("advertised.listeners"))
+
+    @property
+    def metrics_listener(self) -> tuple[str, int] | None:
+        """Host and port of the HTTP server, or None if there is to be none."""
+        address = self.optional_text("metrics.listener")
+        if address is None:
+            return None
+        host, _, port = address.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    @property
+    def connection_limits_by_ip(self) -> dict[str, int]:
+        limits = {}
+        for item in split_list(self.text("max.connections.per.ip.overrides")):
+            host, _, limit = item.rpartition(":")
+            limits[host.removeprefix("[").removesuffix("]")] = int(limit)
+        return limits
+
+    def policy(self) -> Policy:
+        """What the controller's decisions depend on."""
+        return Policy(
+            num_partitions=self.integer("num.partitions"),
+            default_replication_factor=self.integer("default.replication.factor"),
+            is_topic_deletion_enabled=self.boolean("delete.topic.enable"),
+            layers=self.layers,
+        )
+
+    # Variants.
+
+    def with_static(self, name: str, text: str) -> BrokerConfig:
+        """The same with one setting as if it stood in the file, for what a data directory tells."""
+        BROKER_SETTINGS[name].parse(text)
+        static = MappingProxyType({**self.layers.static, name: text})
+        return BrokerConfig(replace(self.layers, static=static))
+
+    def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """The same under what the cluster's metadata sets for all brokers and for this one."""
+        return BrokerConfig(replace(self.layers, dynamic_default=default, dynamic_broker=broker))
+
+
+def load(config_file: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> BrokerConfig:
+    """The configuration from all its sources, or InvalidConfig that names the key, the value and what is
+    allowed."""
+    static: dict[str, str] = {}
+    for origin, settings in _sources(config_file, overrides, environ):
+        for name, text in settings.items():
+            _check_setting(name, text, origin)
+            static[name] = text
+    config = BrokerConfig(BrokerLayers(static=MappingProxyType(static)))
+    check_config(config)
+    return config
+
+
+def check_config(config: BrokerConfig) -> None:
+    """Refuse settings that are sound one by one but not together."""
+    check_listeners(config.listeners, config.advertised_listeners)
+    if config.metrics_listener is not None and config.metrics_listener[1] != 0:
+        taken = [listener.port for listener in config.listeners]
+        if config.metrics_listener[1] in taken:
+            raise InvalidConfig(
+                "metrics.listener", config.text("metrics.listener"), "its port is one of listeners' already"
+            )
+    directories = config.log_dirs
+    if not directories or len(set(directories)) != len(directories):
+        raise InvalidConfig(
+            "log.dirs", ",".join(directories), "directories must be there and differ from each other"
+        )
+    message_bytes, request_bytes = (
+        config.integer("message.max.bytes"),
+        config.integer("socket.request.max.bytes"),
+    )
+    if message_bytes > request_bytes:
+        raise InvalidConfig(
+            "message.max.bytes",
+            str(message_bytes),
+            f"larger than socket.request.max.bytes, which is {request_bytes}: such a message could never "
+            f"arrive",
+        )
+    lag_min = topic_value("min.compaction.lag.ms", {}, config.layers)
+    lag_max = topic_value("max.compaction.lag.ms", {}, config.layers)
+    assert isinstance(lag_min, int) and isinstance(lag_max, int), (lag_min, lag_max)
+    if lag_min > lag_max:
+        raise InvalidConfig(
+            "log.cleaner.min.compaction.lag.ms",
+            str(lag_min),
+            f"larger than log.cleaner.max.compaction.lag.ms, which is {lag_max}",
+        )
+
+
+def _sources(
+    config_file: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Weakest first, each with a name for messages."""
+    if config_file is not None:
+        yield f"in {config_file}", _read_file(config_file)
+    yield "given with --set", overrides
+    names = {_variable(name): name for name in BROKER_SETTINGS}
+    for variable in sorted(environ):
+        if not variable.startswith(VARIABLE_PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        if variable.startswith(TEST_VARIABLES):
+            continue
+        if variable not in names:
+            raise unknown_name(variable, names, "variable for a broker")
+        yield f"from the variable {variable}", {names[variable]: environ[variable]}
+
+
+def _variable(name: str) -> str:
+    return VARIABLE_PREFIX + name.upper().replace(".", "_")
+
+
+def _check_setting(name: str, text: str, origin: str) -> None:
+    setting = BROKER_SETTINGS.get(name)
+    if setting is not None:
+        try:
+            setting.parse(text)
+        except InvalidConfig as error:
+            reason = f"{error.reason}, {origin}"
+            raise InvalidConfig(name, error.value, reason, allowed=error.allowed) from None
+        return
+    if name in KAFKA_ONLY:
+        raise InvalidConfig(
+            name, text, f"a setting of Kafka without meaning here, {origin}: {KAFKA_ONLY[name]}"
+        )
+    if name in TOPIC_SETTINGS and TOPIC_SETTINGS[name].synonyms:
+        counterpart = TOPIC_SETTINGS[name].synonyms[0].name
+        raise InvalidConfig(
+            name, text, f"a setting of topics, {origin}; for a broker it is called {counterpart}"
+        )
+    error = unknown_name(name, BROKER_SETTINGS, "broker")
+    raise InvalidConfig(name, text, f"{error.reason}, {origin}")
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(str(path), None, f"cannot be read: {error}") from error
+    if path.suffix == ".properties":
+        return parse_properties(content)
+    if path.suffix == ".toml":
+        return _parse_toml(path, content)
+    raise InvalidConfig(str(path), None, "its name must end in .toml or .properties")
+
+
+def _parse_toml(path: Path, content: str) -> dict[str, str]:
+    try:
+        document = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        hint = '; write a name that begins like another one in quotes, as "max.connections" = 100'
+        raise InvalidConfig(str(path), None, f"not TOML: {error}{hint}") from error
+    return dict(_flatten(document, ""))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """`[log] retention.ms = 1` and `"log.retention.ms" = 1` mean the same."""
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            yield from _flatten(value, name + ".")
+        else:
+            yield name, _toml_text(name, value)
+
+
+def _toml_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+        return ",".join(str(item) for item in value)
+    raise InvalidConfig(name, str(value), "neither a text, a number, true, false nor a list of texts")
