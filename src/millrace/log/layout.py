@@ -1,0 +1,58 @@
+"""The names of a data directory: which partition a directory holds, and which segments lie in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from millrace.core.ids import TopicPartition
+from millrace.log.quarantine import QUARANTINE_SUFFIX, load_damage
+from millrace.log.segment import LOG_SUFFIX, Segment
+from millrace.log.segment_swap import finish_swaps
+from millrace.log.volume import Volume
+
+DELETE_DIRECTORY_SUFFIX: Final = "-delete"
+_IGNORED_DIRECTORY_SUFFIXES: Final = ("-future", "-stray")
+_UNFINISHED: Final = (".cleaned", ".swap", ".deleted")
+_NAME_LENGTH_MAX: Final = 255
+_PARTITION_NAME: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition that a directory is for, or None if it is something else."""
+    match = _PARTITION_NAME.match(name)
+    if match is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_DIRECTORY_SUFFIXES)):
+        return None
+    return TopicPartition(match["topic"], int(match["partition"]))
+
+
+def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Where a partition's directory waits for its removal; nothing reads it any more."""
+    suffix = f"-{topic_partition.partition}.{unique}{DELETE_DIRECTORY_SUFFIX}"
+    return topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+def find_segments(volume: Volume, directory: str, *, first_offset: int) -> list[Segment]:
+    """The segments on disk, oldest first; an empty one at `first_offset` if there is none."""
+    entries = volume.list_directory(directory)
+    if any(entry.name.endswith(_UNFINISHED) for entry in entries):
+        finish_swaps(volume, directory)
+        entries = volume.list_directory(directory)
+    segments = []
+    damaged = set()
+    for entry in entries:
+        stem, _, suffix = entry.name.partition(".")
+        if not stem.isdigit():
+            continue
+        if f".{suffix}" == LOG_SUFFIX:
+            segments.append(Segment(volume, directory, int(stem), entry.size_bytes))
+        elif f".{suffix}" == QUARANTINE_SUFFIX:
+            damaged.add(int(stem))
+    for segment in segments:
+        if segment.base_offset in damaged:
+            segment.damage = load_damage(volume, segment.path(QUARANTINE_SUFFIX)) or ()
+    if not segments:
+        segment = Segment(volume, directory, first_offset, 0, create=True)
+        segment.file.truncate(0)
+        segments.append(segment)
+    return segments

@@ -1,0 +1,508 @@
+"""One data directory on one disk: all its logs, their checkpoints, the lock, and the background work.
+
+After a disk failure the directory is fenced: no log in it takes writes until a restart has checked what is there.
+Nothing is ever deleted because a small file beside it cannot be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.clock import Clock, IdSource
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition, format_topic_id
+from millrace.log import checkpoints
+from millrace.log.config import LogConfig
+from millrace.log.errors import DirectoryMismatch, LogDirectoryOffline, StorageError
+from millrace.log.layout import (
+    DELETE_DIRECTORY_SUFFIX,
+    deleted_directory_name,
+    find_segments,
+    parse_directory_name,
+)
+from millrace.log.partition_log import PartitionLog
+from millrace.log.recovery import RecoveredLog, recover_log
+from millrace.log.segment import Segment
+from millrace.log.volume import DirectoryLock, Volume
+
+logger: Final = logging.getLogger(__name__)
+
+LOCK_FILE: Final = ".lock"
+_META_VERSION: Final = "1"
+_CONCURRENCY: Final = 4
+_TREE_DELETE_DELAY_MS: Final = 60_000
+_TICK_S_MIN: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectorySettings:
+    """How often the background work is done."""
+
+    flush_interval_ms: int = 1000
+    checkpoint_interval_ms: int = 60_000
+    high_watermark_interval_ms: int = 5_000
+
+
+@dataclass(slots=True)
+class LoadProgress:
+    logs_total: int = 0
+    logs_done: int = 0
+    bytes_total: int = 0
+    bytes_done: int = 0
+    is_clean: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    path: str
+    is_tree: bool
+    delay_ms: int
+
+
+class LogDirectory:
+    def __init__(
+        self,
+        volume: Volume,
+        path: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        random_source: random.Random,
+        settings: DirectorySettings | None = None,
+    ) -> None:
+        self.volume = volume
+        self.path = path
+        self.settings = settings or DirectorySettings()
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.offline_reason: str | None = None
+        self.progress = LoadProgress()
+        self.recovered: dict[TopicPartition, RecoveredLog] = {}
+        """What recovery found at this start, for those logs that needed it."""
+        self._clock = clock
+        self._ids = ids
+        self._random = random_source
+        self._lock: DirectoryLock | None = None
+        self._dirty: dict[PartitionLog, None] = {}
+        self._new_removals: list[_Removal] = []
+        self._removals: list[tuple[float, _Removal]] = []
+
+    # What logs ask of their home
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def roll_jitter_ms(self, jitter_ms_max: int) -> int:
+        return self._random.randrange(jitter_ms_max) if jitter_ms_max > 0 else 0
+
+    def mark_dirty(self, log: PartitionLog) -> None:
+        self._dirty[log] = None
+
+    def fence(self, reason: str) -> None:
+        """Take no more writes: what the disk last did to them is unknown."""
+        if self.offline_reason is None:
+            logger.error("log directory %s goes offline: %s", self.path, reason)
+            self.offline_reason = reason
+            for log in self.logs.values():
+                log.forbid_appends()
+
+    def remove_later(self, paths: list[str], delay_ms: int) -> None:
+        self._new_removals += [_Removal(path, is_tree=False, delay_ms=delay_ms) for path in paths]
+
+    # Starting
+
+    async def open(self) -> None:
+        """Create the directory if needed and keep every other broker out of it."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.volume.make_directory, self.path)
+        self._lock = self.volume.lock(f"{self.path}/{LOCK_FILE}")
+
+    def ensure_identity(self, *, node_id: int, cluster_id: str) -> str:
+        """Check whose directory this is, or make it ours; returns the directory's id."""
+        path = f"{self.path}/{checkpoints.META_PROPERTIES}"
+        found = checkpoints.read_properties(self.volume, path)
+        wanted = {"version": _META_VERSION, "cluster.id": cluster_id, "node.id": str(node_id)}
+        if found is None:
+            directory_id = format_topic_id(self._ids.topic_id())
+            checkpoints.write_properties(self.volume, path, {**wanted, "directory.id": directory_id})
+            return directory_id
+        for key, value in wanted.items():
+            if found.get(key) != value:
+                raise DirectoryMismatch(f"{path} has {key}={found.get(key)}, this broker has {value}")
+        if "directory.id" not in found:
+            found["directory.id"] = format_topic_id(self._ids.topic_id())
+            checkpoints.write_properties(self.volume, path, found)
+        return found["directory.id"]
+
+    def read_identity(self) -> dict[str, str] | None:
+        """The pairs of meta.properties, or None for a new directory."""
+        return checkpoints.read_properties(self.volume, f"{self.path}/{checkpoints.META_PROPERTIES}")
+
+    async def load(
+        self,
+        config_of: Callable[[TopicPartition], LogConfig],
+        on_progress: Callable[[LoadProgress], None] = lambda progress: None,
+    ) -> None:
+        """Find all logs. After an orderly end their sizes are believed; else each one is recovered."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, self._survey)
+        self.progress = found.progress
+        on_progress(self.progress)
+        untrusted = []
+        for item in found.partitions:
+            if item.segments is None:
+                untrusted.append(item)
+            else:
+                self._add_log(
+                    item, found, config_of(item.topic_partition), item.segments, item.log_end_offset
+                )
+                self.progress.logs_done += 1
+        on_progress(self.progress)
+        gate = asyncio.Semaphore(_CONCURRENCY)
+
+        async def recover(item: _FoundPartition) -> None:
+            async with gate:
+                await self._recover(item, found, config_of(item.topic_partition))
+                self.progress.logs_done += 1
+                on_progress(self.progress)
+
+        await asyncio.gather(*(recover(item) for item in untrusted))
+        if untrusted:
+            await self.save_checkpoints()
+
+    def _survey(self) -> _Survey:
+        """In the executor: checkpoints, directories, and the segments of those that can be trusted."""
+        volume, path = self.volume, self.path
+        found = _Survey(
+            is_clean=checkpoints.read_clean_shutdown(volume, path),
+            recovery_points=checkpoints.read_offsets(volume, f"{path}/{checkpoints.RECOVERY_POINTS}"),
+            log_starts=checkpoints.read_offsets(volume, f"{path}/{checkpoints.LOG_START_OFFSETS}"),
+            high_watermarks=checkpoints.read_offsets(volume, f"{path}/{checkpoints.HIGH_WATERMARKS}"),
+            cleaner_offsets=checkpoints.read_offsets(volume, f"{path}/{checkpoints.CLEANER_OFFSETS}"),
+        )
+        if found.is_clean:
+            # From here on only an orderly end puts it back.
+            checkpoints.remove_clean_shutdown(volume, path)
+        for entry in volume.list_directory(path):
+            if not entry.is_directory:
+                continue
+            directory = f"{path}/{entry.name}"
+            if entry.name.endswith(DELETE_DIRECTORY_SUFFIX):
+                self._new_removals.append(_Removal(directory, is_tree=True, delay_ms=0))
+                continue
+            topic_partition = parse_directory_name(entry.name)
+            if topic_partition is None:
+                continue
+            item = _FoundPartition(
+                topic_partition,
+                directory,
+                checkpoints.read_partition_metadata(volume, directory) or NO_TOPIC_ID,
+                found.recovery_points.get(topic_partition, 0),
+            )
+            if found.is_clean and topic_partition in found.recovery_points:
+                item.trust(volume, found.log_starts.get(topic_partition, 0))
+            if item.segments is None:
+                found.progress.bytes_total += sum(e.size_bytes for e in volume.list_directory(directory))
+            found.partitions.append(item)
+        found.progress.logs_total = len(found.partitions)
+        found.progress.is_clean = found.is_clean
+        return found
+
+    async def _recover(self, item: _FoundPartition, found: _Survey, config: LogConfig) -> None:
+        loop = asyncio.get_running_loop()
+
+        def work() -> RecoveredLog:
+            return recover_log(
+                self.volume,
+                item.directory,
+                recovery_point=item.log_end_offset,
+                log_start_offset=found.log_starts.get(item.topic_partition, 0),
+                now_ms=self._clock.wall_ms(),
+                on_bytes=self._count_recovered,
+            )
+
+        recovered = await loop.run_in_executor(None, work)
+        log = self._add_log(item, found, config, recovered.segments, recovered.log_end_offset)
+        log.adopt(recovered.producers, recovered.epochs)
+        self.recovered[item.topic_partition] = recovered
+        logger.info(
+            "%s recovered: ends at %d, %d bytes cut, %d damaged ranges",
+            item.topic_partition,
+            recovered.log_end_offset,
+            recovered.truncated_bytes,
+            len(recovered.damage),
+        )
+
+    def _count_recovered(self, size_bytes: int) -> None:
+        self.progress.bytes_done += size_bytes
+
+    def _add_log(
+        self,
+        item: _FoundPartition,
+        found: _Survey,
+        config: LogConfig,
+        segments: list[Segment],
+        log_end_offset: int,
+    ) -> PartitionLog:
+        log = PartitionLog(
+            self,
+            item.directory,
+            item.topic_partition,
+            item.topic_id,
+            config,
+            segments,
+            log_end_offset=log_end_offset,
+        )
+        partition = item.topic_partition
+        log.log_start_offset = min(
+            max(log.log_start_offset, found.log_starts.get(partition, 0)), log_end_offset
+        )
+        log.high_watermark = min(
+            max(found.high_watermarks.get(partition, 0), log.log_start_offset), log_end_offset
+        )
+        log.first_dirty_offset = found.cleaner_offsets.get(partition, 0)
+        self.logs[partition] = log
+        return log
+
+    # Logs
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self.logs.get(topic_partition)
+
+    def create(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> PartitionLog:
+        """The log of this partition of this topic id. One with the same name and another id is put aside first."""
+        if self.offline_reason is not None:
+            raise LogDirectoryOffline(self.path, self.offline_reason)
+        log = self.logs.get(topic_partition)
+        if log is not None and log.topic_id not in (topic_id, NO_TOPIC_ID):
+            self._put_aside(log)
+            log = None
+        if log is not None:
+            if log.topic_id == NO_TOPIC_ID:
+                # The small file was lost, which is no reason to lose the data.
+                checkpoints.write_partition_metadata(self.volume, log.path, topic_id)
+                log.topic_id = topic_id
+            log.set_config(config)
+            return log
+        directory = f"{self.path}/{topic_partition}"
+        self.volume.make_directory(directory)
+        checkpoints.write_partition_metadata(self.volume, directory, topic_id, durable=False)
+        segment = Segment(self.volume, directory, 0, 0, create=True)
+        segment.file.truncate(0)
+        segment.close()
+        log = PartitionLog(self, directory, topic_partition, topic_id, config, [segment], log_end_offset=0)
+        log.sync_later(f"{directory}/{checkpoints.PARTITION_METADATA}")
+        log.sync_later(directory=self.path)
+        self.mark_dirty(log)
+        self.logs[topic_partition] = log
+        return log
+
+    async def delete(self, topic_partition: TopicPartition) -> None:
+        """The log is gone at once; its files go a while later."""
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            self._put_aside(log)
+            await asyncio.get_running_loop().run_in_executor(None, self.volume.sync_directory, self.path)
+
+    def _put_aside(self, log: PartitionLog) -> None:
+        del self.logs[log.topic_partition]
+        self._dirty.pop(log, None)
+        log.discard()
+        aside = f"{self.path}/{deleted_directory_name(log.topic_partition, self._ids.topic_id().hex())}"
+        self.volume.rename(log.path, aside)
+        self._new_removals.append(_Removal(aside, is_tree=True, delay_ms=log.config.file_delete_delay_ms))
+
+    # Background work
+
+    async def run(self) -> None:
+        """Flush, remove and save checkpoints until cancelled."""
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        next_checkpoint = loop.time() + settings.checkpoint_interval_ms / 1000
+        next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
+        while True:
+            await asyncio.sleep(self._tick_s())
+            try:
+                await self.flush_dirty()
+                await self.remove_due()
+                if self.offline_reason is not None:
+                    continue
+                if loop.time() >= next_checkpoint:
+                    next_checkpoint = loop.time() + settings.checkpoint_interval_ms / 1000
+                    await self.save_checkpoints()
+                elif loop.time() >= next_high_watermark:
+                    next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
+                    await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks())
+            except StorageError as error:
+                # Disk full, most likely: the next round tries again, and appends report it themselves.
+                logger.warning("background work in %s: %s", self.path, error)
+
+    def _tick_s(self) -> float:
+        shortest_ms = min(
+            (log.config.flush_ms for log in self._dirty), default=self.settings.flush_interval_ms
+        )
+        return max(min(shortest_ms, self.settings.flush_interval_ms) / 1000, _TICK_S_MIN)
+
+    async def flush_dirty(self) -> None:
+        """Flush every log that was written since its last flush."""
+        dirty, self._dirty = list(self._dirty), {}
+        gate = asyncio.Semaphore(_CONCURRENCY)
+
+        async def flush(log: PartitionLog) -> None:
+            async with gate:
+                try:
+                    await log.flush()
+                except StorageError:
+                    if self.offline_reason is None:
+                        self.mark_dirty(log)
+                except MillraceError:
+                    # Closed or fenced meanwhile; both have been reported where they happened.
+                    return
+
+        await asyncio.gather(*(flush(log) for log in dirty if not log.is_closed))
+
+    async def remove_due(self) -> None:
+        """Remove the files whose delay is over."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        new, self._new_removals = self._new_removals, []
+        self._removals += [(now + removal.delay_ms / 1000, removal) for removal in new]
+        due = [removal for due_at, removal in self._removals if due_at <= now]
+        if due:
+            self._removals = [(due_at, removal) for due_at, removal in self._removals if due_at > now]
+            await loop.run_in_executor(None, self._remove, due)
+
+    def _remove(self, removals: list[_Removal]) -> None:
+        for removal in removals:
+            try:
+                if removal.is_tree:
+                    self.volume.remove_tree(removal.path)
+                else:
+                    self.volume.remove(removal.path)
+            except StorageError as error:
+                logger.warning("left for the next start: %s", error)
+
+    def enforce_retention(self, now_ms: int) -> int:
+        """Delete old segments and forget idle producers everywhere; returns the number of segments."""
+        deleted = 0
+        for log in list(self.logs.values()):
+            try:
+                deleted += log.delete_old_segments(now_ms)
+            except StorageError as error:
+                logger.warning("retention of %s: %s", log.topic_partition, error)
+            log.expire_producers(now_ms)
+        return deleted
+
+    # Checkpoints
+
+    async def save_checkpoints(self) -> None:
+        await self._save(
+            checkpoints.RECOVERY_POINTS,
+            {partition: log.flushed_offset for partition, log in self.logs.items()},
+        )
+        await self.save_log_start_offsets()
+        await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks())
+        await self.save_cleaner_offsets()
+
+    async def save_log_start_offsets(self) -> None:
+        starts = {
+            partition: log.log_start_offset
+            for partition, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        await self._save(checkpoints.LOG_START_OFFSETS, starts)
+
+    async def save_cleaner_offsets(self) -> None:
+        offsets = {
+            partition: log.first_dirty_offset
+            for partition, log in self.logs.items()
+            if log.first_dirty_offset
+        }
+        await self._save(checkpoints.CLEANER_OFFSETS, offsets)
+
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition: log.high_watermark for partition, log in self.logs.items()}
+
+    async def _save(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        loop = asyncio.get_running_loop()
+        path = f"{self.path}/{name}"
+        await loop.run_in_executor(None, checkpoints.write_offsets, self.volume, path, offsets)
+
+    # Sums
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(log.size_bytes for log in self.logs.values())
+
+    def free_bytes(self) -> int:
+        return self.volume.free_bytes(self.path)
+
+    # The end
+
+    async def close(self) -> None:
+        """Flush and close all logs; the clean mark is left only if every one of them could be."""
+        gate = asyncio.Semaphore(_CONCURRENCY)
+        failures: list[MillraceError] = []
+
+        async def close(log: PartitionLog) -> None:
+            async with gate:
+                try:
+                    await log.close()
+                except MillraceError as error:
+                    logger.error("closing %s: %s", log.topic_partition, error)
+                    failures.append(error)
+
+        await asyncio.gather(*(close(log) for log in self.logs.values()))
+        try:
+            if self.offline_reason is None and not failures:
+                await self.save_checkpoints()
+                checkpoints.write_clean_shutdown(self.volume, self.path)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+
+@dataclass(slots=True)
+class _FoundPartition:
+    topic_partition: TopicPartition
+    directory: str
+    topic_id: TopicId
+    log_end_offset: int
+    """The recovery point; after an orderly end that is where the log ends."""
+    segments: list[Segment] | None = None
+
+    def trust(self, volume: Volume, log_start_offset: int) -> None:
+        """Believe names and sizes, unless they contradict the checkpoint."""
+        segments = find_segments(volume, self.directory, first_offset=log_start_offset)
+        last = segments[-1]
+        is_empty = last.size_bytes == 0
+        if (
+            last.base_offset < self.log_end_offset
+            if not is_empty
+            else last.base_offset == self.log_end_offset
+        ):
+            self.segments = segments
+
+
+class _Survey:
+    def __init__(
+        self,
+        *,
+        is_clean: bool,
+        recovery_points: dict[TopicPartition, int],
+        log_starts: dict[TopicPartition, int],
+        high_watermarks: dict[TopicPartition, int],
+        cleaner_offsets: dict[TopicPartition, int],
+    ) -> None:
+        self.is_clean = is_clean
+        self.recovery_points = recovery_points
+        self.log_starts = log_starts
+        self.high_watermarks = high_watermarks
+        self.cleaner_offsets = cleaner_offsets
+        self.partitions: list[_FoundPartition] = []
+        self.progress = LoadProgress()

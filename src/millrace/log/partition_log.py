@@ -1,0 +1,795 @@
+"""One partition's log on one disk: append, read, flush, and what else the partition's owner may ask of it.
+
+Appends and reads are synchronous and run on the loop; fsync and removal go to the executor. Nothing here knows
+leaders or replicas: the owner sets the high watermark, and this module never serves or deletes beyond it unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from millrace.core.ids import NO_EPOCH, TopicId, TopicPartition
+from millrace.core.override import override
+from millrace.log import batch_checks, producer_snapshots, retention, segment_swap, time_lookup, truncation
+from millrace.log.config import INT64_MAX, LogConfig
+from millrace.log.epochs import FILE_NAME as EPOCHS_FILE
+from millrace.log.epochs import LeaderEpochs, load_epochs, save_epochs
+from millrace.log.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    CorruptLog,
+    DiskFailed,
+    LogClosed,
+    LogDirectoryOffline,
+    OffsetOutOfRange,
+    StorageError,
+)
+from millrace.log.group_commit import GroupCommit
+from millrace.log.producer_state import BATCHES_REMEMBERED, ProducerStates, RememberedBatch, add_to_sequence
+from millrace.log.segment import EMPTY_SLICE, LogSlice, Segment
+from millrace.log.transactions import apply_batch
+from millrace.log.txn_index import AbortedTransaction
+from millrace.log.validation import is_preparation_needed
+from millrace.log.volume import FileHandle, Volume
+from millrace.wire.batch_header import (
+    ATTRIBUTES_AT,
+    CONTROL_BIT,
+    CRC_AT,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MAX_TIMESTAMP_AT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+)
+
+if TYPE_CHECKING:
+    from millrace.log.segment_swap import CleanableSegment
+    from millrace.log.time_lookup import TimestampedOffset
+
+logger: Final = logging.getLogger(__name__)
+
+_PREFIX: Final = struct.Struct(">qii")
+_UINT32: Final = struct.Struct(">I")
+_INT16: Final = struct.Struct(">h")
+_INT64: Final = struct.Struct(">q")
+_unpack_header: Final = HEADER.unpack_from
+_write_prefix: Final = _PREFIX.pack_into
+
+
+class LogHome(Protocol):
+    """What a log needs from the directory it lives in."""
+
+    volume: Volume
+    path: str
+    offline_reason: str | None
+
+    def wall_ms(self) -> int: ...
+
+    def roll_jitter_ms(self, jitter_ms_max: int) -> int: ...
+
+    def mark_dirty(self, log: PartitionLog) -> None:
+        """The log has data that is not flushed."""
+
+    def fence(self, reason: str) -> None:
+        """The disk failed: no log in here takes writes any more."""
+
+    def remove_later(self, paths: list[str], delay_ms: int) -> None: ...
+
+    async def save_log_start_offsets(self) -> None: ...
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The timestamp given to all records, or -1 if they keep their own."""
+    duplicate: bool
+
+
+class PartitionLog:
+    __slots__ = (
+        "__weakref__",
+        "_active",
+        "_bases",
+        "_commit",
+        "_directories_to_sync",
+        "_epochs",
+        "_files_to_sync",
+        "_flush_at",
+        "_home",
+        "_is_closed",
+        "_is_dirty",
+        "_is_tail_open",
+        "_is_torn",
+        "_latest_epoch",
+        "_producers",
+        "_segments",
+        "commits_on_flush",
+        "config",
+        "first_dirty_offset",
+        "flush_is_due",
+        "flushed_offset",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "path",
+        "prepares_batches",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        home: LogHome,
+        path: str,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        segments: list[Segment],
+        *,
+        log_end_offset: int,
+    ) -> None:
+        assert segments, path
+        self._home = home
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self.log_start_offset = segments[0].base_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = log_end_offset
+        self.flushed_offset = log_end_offset
+        self.first_dirty_offset = 0
+        """Where the next compaction begins; the cleaner keeps it, its checkpoint saves it."""
+
+        # Read when first needed: thousands of idle partitions must start fast and stay small.
+        self._producers: ProducerStates | None = None
+        self._epochs: LeaderEpochs | None = None
+        self._latest_epoch: int = NO_EPOCH
+        self._commit: GroupCommit | None = None
+        self._files_to_sync: list[str] | None = None
+        self._directories_to_sync: list[str] | None = None
+        self._is_tail_open = False
+        self._is_torn = False
+        self._is_dirty = False
+        self._is_closed = False
+        self.config = config
+        self._flush_at = INT64_MAX
+        self.flush_is_due = False
+        """Set by appends once `flush.messages` are not on disk; whoever appends asks for the flush."""
+        self.commits_on_flush = False
+        """With flush.messages=1 nothing may be acknowledged or shown before it is on disk."""
+        self.prepares_batches = False
+        """Whether batches must pass `validation.prepare` before they are appended."""
+        self.set_config(config)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.topic_partition} {self.log_start_offset}-{self.log_end_offset}>"
+
+    # Appending
+
+    def append_as_leader(self, batch: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+        """Check one producer's batch, give it offsets and write it; on any error nothing is appended."""
+        size = len(batch)
+        if size < HEADER_SIZE:
+            raise CorruptBatch(f"{size} bytes are no record batch")
+        (
+            _,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            sequence,
+            count,
+        ) = _unpack_header(batch)
+        config = self.config
+        if (
+            length + LENGTH_END != size
+            or magic != MAGIC
+            or attributes & CONTROL_BIT
+            or count <= 0
+            or delta != count - 1
+            or size > config.max_message_bytes
+        ):
+            raise batch_checks.refusal(batch, config)
+        if crc32c(batch[CRC_START:]) != crc:
+            raise CorruptBatch("the checksum of the record batch is wrong")
+        append_time_ms = -1
+        if config.timestamp_log_append:
+            append_time_ms = max_timestamp = now_ms
+            _stamp(batch, attributes, now_ms)
+        elif (
+            attributes & TIMESTAMP_TYPE_BIT
+            or max_timestamp - now_ms > config.timestamp_after_max_ms
+            or now_ms - base_timestamp > config.timestamp_before_max_ms
+        ):
+            batch_checks.check_timestamps(attributes, base_timestamp, max_timestamp, now_ms, config)
+
+        producers = self._producers
+        entry = None
+        if producer_id >= 0:
+            if producers is None:
+                producers = self._load_producers()
+            entry = producers.entries.get(producer_id)
+            if entry is None or entry.epoch != producer_epoch or entry.last_sequence + 1 != sequence:
+                original = batch_checks.check_sequence(
+                    producers, producer_id, producer_epoch, sequence, delta
+                )
+                if original is not None:
+                    return Appended(original.base_offset, original.last_offset, append_time_ms, True)
+                entry = None
+
+        segment = self._active
+        base_offset = self.log_end_offset
+        last_offset = base_offset + delta
+        if (
+            segment.size_bytes + size > segment.size_limit
+            or last_offset > segment.offset_limit
+            or max_timestamp > segment.timestamp_limit
+        ):
+            segment = self._prepare_append(size, delta, max_timestamp)
+            base_offset = self.log_end_offset
+            last_offset = base_offset + delta
+        if leader_epoch != self._latest_epoch:
+            self.start_epoch(leader_epoch)
+        _write_prefix(batch, 0, base_offset, length, leader_epoch)
+        try:
+            segment.append(batch, base_offset, last_offset, max_timestamp)
+        except StorageError as error:
+            self._write_failed(segment, error)
+            raise
+        self.log_end_offset = last_offset + 1
+
+        if producer_id >= 0:
+            assert producers is not None
+            last_sequence = add_to_sequence(sequence, delta)
+            if entry is None or attributes & TRANSACTIONAL_BIT:
+                producers.record(
+                    producer_id,
+                    epoch=producer_epoch,
+                    last_sequence=last_sequence,
+                    last_offset=last_offset,
+                    offset_delta=delta,
+                    timestamp=max_timestamp,
+                    is_transactional=bool(attributes & TRANSACTIONAL_BIT),
+                    now_ms=now_ms,
+                )
+            else:
+                # The same as `record` for a known producer in its epoch, without the call.
+                entry.last_sequence = last_sequence
+                entry.last_timestamp = max_timestamp
+                entry.last_append_ms = now_ms
+                batches = entry.batches
+                batches.append(RememberedBatch(last_sequence, last_offset, delta, max_timestamp))
+                if len(batches) > BATCHES_REMEMBERED:
+                    del batches[0]
+        if not self._is_dirty:
+            self._became_dirty()
+        if last_offset >= self._flush_at:
+            self.flush_is_due = True
+        return Appended(base_offset, last_offset, append_time_ms, False)
+
+    def append_replicated(self, records: memoryview) -> None:
+        """Write batches that have their offsets and epochs already: from a leader, or a coordinator's markers."""
+        headers = batch_checks.split_batches(records, at_least=self.log_end_offset)
+        for position, header in headers:
+            batch = records[position : position + LENGTH_END + header[1]]
+            self._append_assigned(batch, header)
+        if headers and not self._is_dirty:
+            self._became_dirty()
+        if self.log_end_offset > self._flush_at:
+            self.flush_is_due = True
+
+    def _append_assigned(self, batch: memoryview, header: tuple[int, ...]) -> None:
+        base_offset, epoch, delta, max_timestamp = header[0], header[2], header[6], header[8]
+        segment = self._active
+        last_offset = base_offset + delta
+        if (
+            segment.size_bytes + len(batch) > segment.size_limit
+            or last_offset > segment.offset_limit
+            or max_timestamp > segment.timestamp_limit
+        ):
+            segment = self._prepare_append(len(batch), last_offset - self.log_end_offset, max_timestamp)
+        producers = self._producers
+        if producers is None:
+            producers = self._load_producers()
+        if epoch != self._latest_epoch and self.epochs.assign(epoch, base_offset):
+            self._epochs_changed()
+        try:
+            segment.append(batch, base_offset, last_offset, max_timestamp)
+        except StorageError as error:
+            self._write_failed(segment, error)
+            raise
+        self.log_end_offset = last_offset + 1
+        if header[9] >= 0:
+            aborted = apply_batch(producers, header, batch, now_ms=self._home.wall_ms())
+            if aborted is not None:
+                segment.txn_index.append(aborted)
+
+    def _prepare_append(self, size: int, delta: int, max_timestamp: int) -> Segment:
+        """Whatever an append may need beyond a write: open the tail, repair a torn write, roll."""
+        self._check_writable()
+        config = self.config
+        if size > config.segment_bytes:
+            raise BatchTooLarge(size, size_bytes_max=config.segment_bytes)
+        if not self._is_tail_open:
+            self._open_tail()
+        segment = self._active
+        if self._is_torn:
+            segment.file.truncate(segment.size_bytes)
+            self._is_torn = False
+        if segment.size_limit < 0:
+            segment.set_limits(config, self._home.roll_jitter_ms(config.segment_jitter_ms))
+        if segment.size_bytes and (
+            segment.size_bytes + size > segment.size_limit
+            or self.log_end_offset + delta > segment.offset_limit
+            or max_timestamp > segment.timestamp_limit
+        ):
+            segment = self._roll()
+        if segment.size_bytes == 0:
+            segment.note_first_batch(
+                max_timestamp, config, self._home.roll_jitter_ms(config.segment_jitter_ms)
+            )
+        return segment
+
+    def _write_failed(self, segment: Segment, error: StorageError) -> None:
+        """Nothing of the batch counts. Whatever reached the file is cut off now or before the next write."""
+        segment.forbid_appends()
+        self._is_torn = True
+        if isinstance(error, DiskFailed):
+            self._home.fence(str(error))
+            return
+        try:
+            segment.file.truncate(segment.size_bytes)
+        except StorageError:
+            return
+        self._is_torn = False
+
+    def _check_writable(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"{self.topic_partition} is closed")
+        if self._home.offline_reason is not None:
+            raise LogDirectoryOffline(self._home.path, self._home.offline_reason)
+
+    def _became_dirty(self) -> None:
+        self._is_dirty = True
+        self._home.mark_dirty(self)
+
+    def forbid_appends(self) -> None:
+        """For the home, when it was fenced: the next append finds out why."""
+        self._active.forbid_appends()
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int, min_one: bool) -> LogSlice:
+        """Whole batches from the one that holds `offset` on, in one file; none that begins at `limit_offset` or later.
+
+        At most `max_bytes`, but with `min_one` at least one batch. Nothing is copied.
+        """
+        log_end_offset = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end_offset:
+            raise OffsetOutOfRange(
+                offset, log_start_offset=self.log_start_offset, log_end_offset=log_end_offset
+            )
+        if offset >= limit_offset or offset == log_end_offset:
+            return EMPTY_SLICE
+        segment = self._active
+        recent = segment.recent_offsets
+        if not recent or offset < recent[0]:
+            return self._read_older(offset, max_bytes, limit_offset, min_one)
+        # The tail: start and end are known without looking at the file.
+        positions = segment.recent_positions
+        number = bisect_right(recent, offset) - 1
+        start = positions[number]
+        end = segment.size_bytes
+        if limit_offset < log_end_offset:
+            limit = bisect_left(recent, limit_offset)
+            if limit < len(positions):
+                end = positions[limit]
+        if end - start > max_bytes:
+            last = bisect_right(positions, start + max_bytes) - 1
+            if last > number:
+                end = positions[last]
+            elif not min_one:
+                return EMPTY_SLICE
+            elif number + 1 < len(positions):
+                end = positions[number + 1]
+        return LogSlice(segment.file.handle(), start, end - start, True)
+
+    def _read_older(self, offset: int, max_bytes: int, limit_offset: int, min_one: bool) -> LogSlice:
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        while number < len(self._segments):
+            segment = self._segments[number]
+            is_last = number + 1 == len(self._segments)
+            found = segment.locate(offset) if segment.size_bytes else None
+            if segment.damage:
+                self._check_damage(segment, offset)
+            if found is None:
+                # Compaction may leave a segment that ends before the next one begins.
+                number += 1
+                continue
+            if found.header[0] >= limit_offset:
+                return EMPTY_SLICE
+            start = found.position
+            upper = self.log_end_offset if is_last else self._segments[number + 1].base_offset
+            end = segment.size_bytes if limit_offset >= upper else segment.end_before(limit_offset)
+            for damaged in segment.damage:
+                if damaged.position > start:
+                    end = min(end, damaged.position)
+                    break
+            first_end = start + LENGTH_END + found.header[1]
+            end = segment.boundary(start, end, max_bytes)
+            if end <= start:
+                if not min_one:
+                    return EMPTY_SLICE
+                end = first_end
+            return LogSlice(segment.file.handle(), start, end - start, False)
+        return EMPTY_SLICE
+
+    def _check_damage(self, segment: Segment, offset: int) -> None:
+        for damaged in segment.damage:
+            if damaged.first_offset <= offset < damaged.next_offset:
+                raise CorruptLog(
+                    segment.file.path, damaged.position, offset=offset, next_offset=damaged.next_offset
+                )
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those that a reader of committed data has to skip between the two offsets."""
+        found: list[AbortedTransaction] = []
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[number:]:
+            aborted, is_complete = segment.txn_index.aborted_between(offset, end_offset)
+            found += aborted
+            if is_complete:
+                break
+        return found
+
+    def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record that is not older. Reads files: call it in the executor."""
+        return time_lookup.find_offset_by_timestamp(self.segments, self.log_start_offset, timestamp_ms)
+
+    def find_max_timestamp(self) -> TimestampedOffset | None:
+        """The youngest record. Reads files: call it in the executor."""
+        return time_lookup.find_max_timestamp(self.segments, self.log_start_offset)
+
+    # State that is read when first needed
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self._producers if self._producers is not None else self._load_producers()
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        if self._epochs is None:
+            epochs = load_epochs(self._home.volume, self.path)
+            if epochs is None:
+                # Unknown is not "epoch 0": the batches know.
+                epochs = truncation.epochs_from_batches(self._segments)
+            self._epochs = epochs
+            self._latest_epoch = epochs.latest
+        return self._epochs
+
+    def _load_producers(self) -> ProducerStates:
+        if not self._is_tail_open and not self._is_closed:
+            self._open_tail()
+        if self._producers is None:
+            self._producers = producer_snapshots.load_producers(
+                self._home.volume,
+                self.path,
+                self._segments,
+                log_start_offset=self.log_start_offset,
+                end_offset=self.log_end_offset,
+                now_ms=self._home.wall_ms(),
+            )
+        return self._producers
+
+    def _open_tail(self) -> None:
+        """Learn from the files what appending needs; until now their sizes and the checkpoint were trusted."""
+        segment = self._active
+        file_size = segment.file.size_bytes()
+        if file_size != segment.size_bytes:
+            logger.warning("%s: file has %d bytes, expected %d", self, file_size, segment.size_bytes)
+            segment.size_bytes = min(file_size, segment.size_bytes)
+            self._is_torn = True
+        next_offset = segment.open_tail()
+        if next_offset != self.log_end_offset:
+            logger.warning("%s: the last batch ends at %d", self, next_offset)
+            self.log_end_offset = next_offset
+            self.flushed_offset = min(self.flushed_offset, next_offset)
+        self._is_tail_open = True
+        self.epochs  # noqa: B018 - read now, so that the append path can compare
+        self._load_producers()
+
+    def adopt(self, producers: ProducerStates | None, epochs: LeaderEpochs | None) -> None:
+        """For recovery: state that was computed while the log was read."""
+        self._producers = producers
+        if epochs is not None:
+            self._epochs = epochs
+            self._latest_epoch = epochs.latest
+
+    # Leader epochs
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest
+
+    def start_epoch(self, epoch: int) -> None:
+        """From here on batches are written under this leader epoch."""
+        epochs = self.epochs
+        assert epoch >= epochs.latest, (epoch, epochs.latest)
+        if epochs.assign(epoch, self.log_end_offset):
+            self._epochs_changed()
+        self._latest_epoch = epochs.latest
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to the one asked for, and where it ends; (-1, -1) if unknown."""
+        return self.epochs.end_offset_of(epoch, self.log_end_offset)
+
+    def _epochs_changed(self) -> None:
+        epochs = self.epochs
+        self._latest_epoch = epochs.latest
+        save_epochs(self._home.volume, self.path, epochs, durable=False)
+        self.sync_later(f"{self.path}/{EPOCHS_FILE}")
+
+    # The end that readers of committed data see
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction has ended; never above the high watermark, which the owner sets."""
+        high_watermark = self.high_watermark
+        producers = self._producers
+        if producers is None:
+            producers = self._load_producers()
+        unstable = producers.first_unstable_offset
+        return unstable if 0 <= unstable < high_watermark else high_watermark
+
+    # Segments
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is active."""
+        return tuple(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def _roll(self) -> Segment:
+        """Begin a new segment at the end of the log. If that fails, nothing has changed."""
+        self._check_writable()
+        if not self._is_tail_open:
+            self._open_tail()
+        old = self._active
+        base_offset = self.log_end_offset
+        if old.size_bytes == 0 and old.base_offset == base_offset:
+            return old
+        volume = self._home.volume
+        old.finish_indexes()
+        snapshot = producer_snapshots.save_snapshot(volume, self.path, base_offset, self.producers)
+        segment = Segment(volume, self.path, base_offset, 0, create=True)
+        segment.file.truncate(0)
+        old.seal()
+        self.sync_later(snapshot, directory=self.path)
+        self.set_segments([*self._segments, segment])
+        segment.set_limits(self.config, self._home.roll_jitter_ms(self.config.segment_jitter_ms))
+        if not self._is_dirty:
+            self._became_dirty()
+        return segment
+
+    def set_segments(self, segments: list[Segment]) -> None:
+        """For the modules that change the list: the last one becomes active."""
+        assert segments, self
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+
+    async def roll(self) -> None:
+        self._roll()
+
+    def set_config(self, config: LogConfig) -> None:
+        """Takes effect with the next append."""
+        self.config = config
+        self.commits_on_flush = config.flush_messages == 1
+        self.prepares_batches = is_preparation_needed(config)
+        self._set_flush_mark(self.flushed_offset)
+        self._active.forbid_appends()
+
+    # Flushing
+
+    def wait_flushed(self, offset: int) -> asyncio.Future[None] | None:
+        """A future for when everything below `offset` is on disk; None if it is already."""
+        if offset <= self.flushed_offset:
+            return None
+        commit = self._commit
+        if commit is None:
+            commit = self._commit = GroupCommit(self, self._home.volume)
+        return commit.wait(offset)
+
+    async def flush(self) -> None:
+        """Return when all that was appended before the call is on disk."""
+        waiting = self.wait_flushed(self.log_end_offset)
+        if waiting is not None:
+            await waiting
+        elif self._files_to_sync or self._directories_to_sync:
+            if self._commit is None:
+                self._commit = GroupCommit(self, self._home.volume)
+            await self._commit.wait(self.log_end_offset)
+
+    def files_to_sync(self) -> tuple[list[FileHandle], list[str]]:
+        self._check_writable()
+        volume = self._home.volume
+        first = max(bisect_right(self._bases, self.flushed_offset) - 1, 0)
+        handles: list[FileHandle] = []
+        for segment in self._segments[first:]:
+            if segment is not self._active or self.log_end_offset > self.flushed_offset:
+                handles += segment.handles_to_sync(with_indexes=segment is not self._active)
+        files, self._files_to_sync = self._files_to_sync or [], None
+        handles += [volume.file(path).handle() for path in files if volume.exists(path)]
+        directories, self._directories_to_sync = self._directories_to_sync or [], None
+        # New appends after this moment make the log dirty again.
+        self._is_dirty = False
+        self._set_flush_mark(self.log_end_offset)
+        self._active.store_indexes()
+        return handles, directories
+
+    def synced(self, end_offset: int, generation: int) -> None:
+        assert self._commit is not None
+        if generation == self._commit.generation and end_offset > self.flushed_offset:
+            self.flushed_offset = end_offset
+
+    def sync_failed(self, error: StorageError, directories: list[str]) -> None:
+        for directory in directories:
+            self.sync_later(directory=directory)
+        self._home.fence(str(error))
+
+    def sync_later(self, file: str | None = None, *, directory: str | None = None) -> None:
+        """Include a small file or a directory's names in the next flush."""
+        if file is not None:
+            files = self._files_to_sync
+            if files is None:
+                files = self._files_to_sync = []
+            if file not in files:
+                files.append(file)
+            directory = self.path
+        if directory is not None:
+            directories = self._directories_to_sync
+            if directories is None:
+                directories = self._directories_to_sync = []
+            if directory not in directories:
+                directories.append(directory)
+
+    def _set_flush_mark(self, flushed_offset: int) -> None:
+        self._flush_at = flushed_offset + self.config.flush_messages - 1
+        self.flush_is_due = self.log_end_offset > self._flush_at
+
+    # Changing the log's ends
+
+    async def truncate_to(self, offset: int) -> None:
+        """Forget everything from `offset` on; a batch that holds it goes as a whole."""
+        truncation.truncate_to(self, offset)
+        await self.flush()
+
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything; the next batch gets `offset`."""
+        truncation.truncate_fully_and_start_at(self, offset)
+        await self.flush()
+
+    async def delete_records_before(self, offset: int) -> int:
+        """Move the log's start up to `offset`, which the high watermark bounds; returns the start."""
+        retention.advance_log_start(self, offset)
+        await self._home.save_log_start_offsets()
+        return self.log_start_offset
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Apply retention by time, by size and by the log's start; returns the number of segments."""
+        return retention.delete_old_segments(self, now_ms)
+
+    def expire_producers(self, now_ms: int) -> int:
+        if self._producers is None:
+            return 0
+        return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    def cleanable(self) -> list[CleanableSegment]:
+        """The sealed segments below the high watermark, for compaction."""
+        return segment_swap.cleanable(self)
+
+    async def replace_segments(self, old: list[int], new: list[int]) -> bool:
+        """Put compacted `.cleaned` files (by base offset) in the place of segments; False if those are gone."""
+        return await segment_swap.replace_segments(self, old, new)
+
+    # The end
+
+    async def close(self) -> None:
+        """Flush, leave a snapshot and let go of the files; the log can be trusted at the next start."""
+        if self._is_closed:
+            return
+        if self._home.offline_reason is None:
+            self.finish_files()
+            await self.flush()
+        self._shut(LogClosed(f"{self.topic_partition} was closed"))
+
+    def finish_files(self) -> None:
+        """Bring all files into the state of an orderly end, as far as this process changed them."""
+        if not self._is_tail_open:
+            return
+        if self._is_torn:
+            self._active.file.truncate(self._active.size_bytes)
+            self._is_torn = False
+        self._active.finish_indexes()
+        if self._producers is not None and (self._producers.entries or len(self._segments) > 1):
+            snapshot = producer_snapshots.save_snapshot(
+                self._home.volume, self.path, self.log_end_offset, self._producers
+            )
+            self.sync_later(snapshot)
+            producer_snapshots.remove_snapshots(self._home.volume, self.path, keep=self._bases)
+
+    def discard(self) -> None:
+        """Let go without writing anything: the log is deleted, or the process acts as if it had crashed."""
+        self._shut(LogClosed(f"{self.topic_partition} was deleted"))
+
+    def _shut(self, error: LogClosed) -> None:
+        self._is_closed = True
+        self._active.forbid_appends()
+        if self._commit is not None:
+            self._commit.abandon(error)
+        for segment in self._segments:
+            segment.forget_indexes()
+
+    # For the modules beside this one
+
+    @property
+    def home(self) -> LogHome:
+        return self._home
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def require_writable_tail(self) -> None:
+        self._check_writable()
+        if not self._is_tail_open:
+            self._open_tail()
+
+    def roll_now(self) -> Segment:
+        return self._roll()
+
+    def end_moved_back(self, offset: int) -> None:
+        """After a truncation: nothing computed from what is gone may survive."""
+        self.log_end_offset = offset
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self._set_flush_mark(self.flushed_offset)
+        if self._commit is not None:
+            self._commit.generation += 1
+        self._producers = None
+        self._is_tail_open = False
+        self._is_torn = False
+        self._active.forbid_appends()
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def epochs_changed(self) -> None:
+        self._epochs_changed()
+
+
+def _stamp(batch: memoryview, attributes: int, now_ms: int) -> None:
+    """Give all records the broker's time: a bit and the largest timestamp in the header say so."""
+    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | TIMESTAMP_TYPE_BIT)
+    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
+    _UINT32.pack_into(batch, CRC_AT, crc32c(batch[CRC_START:]))

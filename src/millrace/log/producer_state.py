@@ -1,0 +1,284 @@
+"""What each idempotent producer wrote last: the guard against duplicates and gaps, and its snapshots on disk.
+
+Five batches are remembered for a producer, as many as a client has in flight. A producer that is not known (new,
+or idle past its expiry) may start at any sequence. `.snapshot` files are Kafka's: version, CRC-32C, entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from millrace.core.ids import NO_EPOCH
+from millrace.log.errors import OutOfOrderSequence, ProducerFenced
+from millrace.wire.batch_header import CONTROL_BIT, NO_SEQUENCE, TRANSACTIONAL_BIT
+
+BATCHES_REMEMBERED: Final = 5
+SEQUENCE_MAX: Final = 2**31 - 1
+
+_SNAPSHOT_HEAD: Final = struct.Struct(">hI")
+_SNAPSHOT_COUNT: Final = struct.Struct(">i")
+_SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION: Final = 1
+
+
+class RememberedBatch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    """Last offset minus first offset."""
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return subtract_from_sequence(self.last_sequence, self.offset_delta)
+
+
+class ProducerEntry:
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "last_append_ms",
+        "last_sequence",
+        "last_timestamp",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.last_sequence = NO_SEQUENCE
+        self.batches: list[RememberedBatch] = []
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.last_append_ms = -1
+        """When this broker last heard of the producer: old record timestamps must not make it expire."""
+        self.current_txn_first_offset = -1
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+
+class ProducerStates:
+    """All producers of one partition. Without I/O; the owner appends, saves and loads."""
+
+    __slots__ = ("entries", "first_unstable_offset")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.first_unstable_offset = -1
+        """Where the oldest open transaction begins, or -1."""
+
+    def check(
+        self, producer_id: int, *, epoch: int, first_sequence: int, last_sequence: int
+    ) -> RememberedBatch | None:
+        """Judge a batch: the original if it is a duplicate, None if it may be appended, or raise."""
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.epoch == NO_EPOCH:
+            return None
+        if epoch == entry.epoch:
+            for batch in entry.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        elif epoch < entry.epoch:
+            raise ProducerFenced(producer_id, epoch=epoch, current_epoch=entry.epoch)
+        expected = next_sequence(entry.last_sequence) if epoch == entry.epoch else 0
+        if first_sequence != expected:
+            raise OutOfOrderSequence(producer_id, expected=expected, sequence=first_sequence)
+        return None
+
+    def record(
+        self,
+        producer_id: int,
+        *,
+        epoch: int,
+        last_sequence: int,
+        last_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        is_transactional: bool,
+        now_ms: int,
+    ) -> None:
+        """Remember a data batch that was appended (or found in the log)."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.last_sequence = last_sequence
+        entry.last_timestamp = timestamp
+        entry.last_append_ms = now_ms
+        batches = entry.batches
+        batches.append(RememberedBatch(last_sequence, last_offset, offset_delta, timestamp))
+        if len(batches) > BATCHES_REMEMBERED:
+            del batches[0]
+        if is_transactional and entry.current_txn_first_offset < 0:
+            entry.current_txn_first_offset = last_offset - offset_delta
+            if self.first_unstable_offset < 0:
+                self.first_unstable_offset = entry.current_txn_first_offset
+
+    def record_marker(
+        self, producer_id: int, *, epoch: int, coordinator_epoch: int, timestamp: int, now_ms: int
+    ) -> int:
+        """End the producer's transaction; returns its first offset, or -1 if none was open."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
+        elif epoch > entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+            entry.last_sequence = NO_SEQUENCE
+        first_offset = entry.current_txn_first_offset
+        entry.current_txn_first_offset = -1
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.last_append_ms = now_ms
+        self._find_first_unstable()
+        return first_offset
+
+    def replay(self, header: tuple[int, ...], *, now_ms: int) -> None:
+        """Take over a data batch read from the log, given its unpacked header."""
+        base_offset, attributes, delta, timestamp = header[0], header[5], header[6], header[8]
+        producer_id, epoch, first_sequence = header[9], header[10], header[11]
+        if producer_id < 0 or attributes & CONTROL_BIT:
+            return
+        self.record(
+            producer_id,
+            epoch=epoch,
+            last_sequence=add_to_sequence(first_sequence, delta),
+            last_offset=base_offset + delta,
+            offset_delta=delta,
+            timestamp=timestamp,
+            is_transactional=bool(attributes & TRANSACTIONAL_BIT),
+            now_ms=now_ms,
+        )
+
+    def remember_older(self, header: tuple[int, ...]) -> None:
+        """Add an earlier batch of a known producer that its snapshot, which holds only one, left out."""
+        base_offset, delta, timestamp = header[0], header[6], header[8]
+        entry = self.entries.get(header[9])
+        if entry is None or header[5] & CONTROL_BIT or header[10] != entry.epoch:
+            return
+        last_offset = base_offset + delta
+        older = RememberedBatch(add_to_sequence(header[11], delta), last_offset, delta, timestamp)
+        position = sum(1 for batch in entry.batches if batch.last_offset < last_offset)
+        if position == len(entry.batches) or entry.batches[position].last_offset == last_offset:
+            return
+        entry.batches.insert(position, older)
+        if len(entry.batches) > BATCHES_REMEMBERED:
+            del entry.batches[0]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget the producers that were idle for too long; returns how many."""
+        idle = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.current_txn_first_offset < 0
+            and now_ms - max(entry.last_timestamp, entry.last_append_ms) >= expiration_ms
+        ]
+        for producer_id in idle:
+            del self.entries[producer_id]
+        return len(idle)
+
+    def truncate_from_start(self, log_start_offset: int) -> None:
+        """Close what can no longer end: transactions that began below the log's start."""
+        for entry in self.entries.values():
+            if 0 <= entry.current_txn_first_offset < log_start_offset:
+                entry.current_txn_first_offset = log_start_offset
+        self._find_first_unstable()
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.first_unstable_offset = -1
+
+    def _find_first_unstable(self) -> None:
+        open_offsets = (entry.current_txn_first_offset for entry in self.entries.values())
+        self.first_unstable_offset = min((offset for offset in open_offsets if offset >= 0), default=-1)
+
+
+def next_sequence(sequence: int) -> int:
+    return 0 if sequence == SEQUENCE_MAX else sequence + 1
+
+
+def add_to_sequence(sequence: int, delta: int) -> int:
+    """Sequences wrap around from 2^31-1 to 0. NO_SEQUENCE stays what it is."""
+    if sequence < 0:
+        return sequence
+    result = sequence + delta
+    return result if result <= SEQUENCE_MAX else result - SEQUENCE_MAX - 1
+
+
+def subtract_from_sequence(sequence: int, delta: int) -> int:
+    if sequence < 0:
+        return sequence
+    result = sequence - delta
+    return result if result >= 0 else result + SEQUENCE_MAX + 1
+
+
+def encode_snapshot(states: ProducerStates) -> bytes:
+    parts = [_SNAPSHOT_COUNT.pack(len(states.entries))]
+    for producer_id, entry in states.entries.items():
+        last = entry.batches[-1] if entry.batches else RememberedBatch(entry.last_sequence, -1, 0, -1)
+        parts.append(
+            _SNAPSHOT_ENTRY.pack(
+                producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+            )
+        )
+    body = b"".join(parts)
+    return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, *, now_ms: int) -> ProducerStates | None:
+    """The producers of a snapshot, or None if it is damaged."""
+    if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
+        return None
+    version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+    body = memoryview(data)[_SNAPSHOT_HEAD.size :]
+    if version != _SNAPSHOT_VERSION or crc32c(body) != crc:
+        return None
+    (count,) = _SNAPSHOT_COUNT.unpack_from(body)
+    rows = body[_SNAPSHOT_COUNT.size :]
+    if len(rows) != count * _SNAPSHOT_ENTRY.size:
+        return None
+    states = ProducerStates()
+    _fill(states, _SNAPSHOT_ENTRY.iter_unpack(rows), now_ms)
+    return states
+
+
+def _fill(states: ProducerStates, rows: Iterable[tuple[int, ...]], now_ms: int) -> None:
+    for (
+        producer_id,
+        epoch,
+        last_sequence,
+        last_offset,
+        delta,
+        timestamp,
+        coordinator_epoch,
+        txn_first,
+    ) in rows:
+        entry = ProducerEntry(epoch)
+        entry.last_sequence = last_sequence
+        entry.last_timestamp = timestamp
+        entry.last_append_ms = now_ms
+        entry.coordinator_epoch = coordinator_epoch
+        entry.current_txn_first_offset = txn_first
+        if last_offset >= 0:
+            entry.batches.append(RememberedBatch(last_sequence, last_offset, delta, timestamp))
+        states.entries[producer_id] = entry
+    states._find_first_unstable()

@@ -1,0 +1,465 @@
+"""One segment of a partition's log: a `.log` file of record batches and its indexes, in Kafka's format.
+
+Synchronous, single writer, owned by a PartitionLog. Batches stay opaque: headers are read, records never.
+Durable only after the owner's flush.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from millrace.log.config import INT64_MAX, LogConfig
+from millrace.log.errors import CorruptLog, DiskFull, FileMissing
+from millrace.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
+from millrace.log.offset_index import OffsetIndex
+from millrace.log.quarantine import DamagedRange
+from millrace.log.sparse_index import STORE_AT_BYTES
+from millrace.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from millrace.log.time_index import TimeIndex
+from millrace.log.txn_index import TxnIndex
+from millrace.log.volume import Buffer, FileHandle, Volume, VolumeFile
+from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+
+LOG_SUFFIX: Final = ".log"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+BATCH_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
+
+_WALK_BYTES: Final = 8192
+"""Read at once when walking headers: two index intervals of small batches, or the header of a large one."""
+_WARM_BYTES: Final = 1024 * 1024
+_RECENT_MAX: Final = 256
+_HINTS_MAX: Final = 32
+
+_NEVER_FITS: Final = -1
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class LogSlice:
+    """Whole batches in one file, not read yet. `file` stays open for as long as the slice is held."""
+
+    __slots__ = ("file", "is_hot", "position", "size_bytes")
+
+    def __init__(self, file: FileHandle | None, position: int, size_bytes: int, is_hot: bool) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+        self.is_hot = is_hot
+        """Appended a moment ago, so certainly in the page cache: no need to ask."""
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.position, self.size_bytes) if self.file is not None else b""
+
+    def warm(self) -> None:
+        """Read it into the page cache, piece by piece; to be called off the loop."""
+        if self.file is not None:
+            end = self.position + self.size_bytes
+            for position in range(self.position, end, _WARM_BYTES):
+                self.file.read_at(position, min(_WARM_BYTES, end - position))
+
+    def is_cold(self) -> bool:
+        """Whether sending it now could wait for the disk."""
+        return not (self.is_hot or self.file is None or self.file.is_cached(self.position, self.size_bytes))
+
+
+EMPTY_SLICE: Final = LogSlice(None, 0, 0, True)
+
+
+class Located(NamedTuple):
+    position: int
+    header: tuple[int, ...]
+
+
+class Segment:
+    """The last segment of a log is active and written; the others never change.
+
+    `size_limit`, `offset_limit` and `timestamp_limit` tell the append path that the batch does not belong here any
+    more. A size limit below zero sends every append to the owner's slow path: tail not read yet, torn write, fenced.
+    """
+
+    __slots__ = (
+        "_hints",
+        "_offset_index",
+        "_time_index",
+        "_txn_index",
+        "_volume",
+        "base_offset",
+        "damage",
+        "directory",
+        "file",
+        "first_timestamp",
+        "index_interval_bytes",
+        "index_limit",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_limit",
+        "recent_offsets",
+        "recent_positions",
+        "size_bytes",
+        "size_limit",
+        "timestamp_limit",
+        "unindexed_bytes",
+    )
+
+    def __init__(
+        self, volume: Volume, directory: str, base_offset: int, size_bytes: int, *, create: bool = False
+    ) -> None:
+        self._volume = volume
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.file: VolumeFile = volume.file(segment_path(directory, base_offset, LOG_SUFFIX), create=create)
+        self.damage: tuple[DamagedRange, ...] = ()
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
+        self._hints: dict[int, int] | None = None
+        self.recent_offsets: list[int] = []
+        self.recent_positions: list[int] = []
+
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = -1
+        """The largest timestamp of the first batch: time-based rolling counts from it."""
+        self.unindexed_bytes = 0
+        self.index_interval_bytes = 4096
+        self.index_limit = 0
+        self.size_limit = _NEVER_FITS
+        self.offset_limit = base_offset + RELATIVE_OFFSET_MAX
+        self.timestamp_limit = INT64_MAX
+
+    # Writing
+
+    def set_limits(self, config: LogConfig, jitter_ms: int) -> None:
+        """Open the segment for appends under these settings."""
+        self.index_interval_bytes = config.index_interval_bytes
+        self.index_limit = min(
+            config.segment_index_bytes // OFFSET_ENTRY_SIZE, config.segment_index_bytes // TIME_ENTRY_SIZE - 1
+        )
+        self.size_limit = config.segment_bytes
+        if self.offset_index.count >= self.index_limit:
+            self.size_limit = 0
+        self._set_timestamp_limit(config, jitter_ms)
+
+    def _set_timestamp_limit(self, config: LogConfig, jitter_ms: int) -> None:
+        if self.first_timestamp >= 0:
+            self.timestamp_limit = self.first_timestamp + config.segment_ms - jitter_ms
+        else:
+            self.timestamp_limit = INT64_MAX
+
+    def forbid_appends(self) -> None:
+        """Send the next append to the owner's slow path."""
+        self.size_limit = _NEVER_FITS
+
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch at the end; on an error nothing of it counts and the next one overwrites it."""
+        position = self.size_bytes
+        self.file.write_at(position, batch)
+        size = len(batch)
+        self.size_bytes = position + size
+        self.note(position, size, base_offset, last_offset, max_timestamp)
+
+    def note(self, position: int, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Keep the indexes and the memory of recent batches in step with a batch that was written."""
+        recent = self.recent_offsets
+        recent.append(base_offset)
+        self.recent_positions.append(position)
+        if len(recent) > _RECENT_MAX:
+            del recent[: _RECENT_MAX // 2]
+            del self.recent_positions[: _RECENT_MAX // 2]
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.unindexed_bytes > self.index_interval_bytes:
+            self._add_index_entries(last_offset, position)
+            self.unindexed_bytes = size
+        else:
+            self.unindexed_bytes += size
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        offset_index = self.offset_index
+        offset_index.append(last_offset, position)
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        if offset_index.count >= self.index_limit > 0:
+            self.size_limit = 0
+        if offset_index.unstored_bytes >= STORE_AT_BYTES:
+            try:
+                self.store_indexes()
+            except DiskFull:
+                # The batch itself is stored. The entries wait in memory for the next occasion.
+                return
+
+    def note_first_batch(self, max_timestamp: int, config: LogConfig, jitter_ms: int) -> None:
+        self.first_timestamp = max_timestamp
+        self._set_timestamp_limit(config, jitter_ms)
+
+    def store_indexes(self) -> None:
+        if self._offset_index is not None:
+            self._offset_index.store()
+        if self._time_index is not None:
+            self._time_index.store()
+
+    def seal(self) -> None:
+        """Bring the files into their final state: the segment will not be written again."""
+        self.finish_indexes()
+        self.forbid_appends()
+        self.recent_offsets = []
+        self.recent_positions = []
+
+    def finish_indexes(self) -> None:
+        """Enter the largest timestamp, as Kafka does on roll and close, and write all entries out."""
+        if self.size_bytes == 0:
+            return
+        if self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        # Also when empty: Kafka builds an index that is missing, and would say so in its log.
+        for index in (self.offset_index, self.time_index):
+            index.trim_file()
+
+    # Reading
+
+    def locate(self, offset: int) -> Located | None:
+        """The batch that holds `offset`, or the first one behind it; None if all batches end before it."""
+        position = 0
+        if offset > self.base_offset:
+            hint = self._hints.get(offset) if self._hints else None
+            position = self.offset_index.position_before(offset) if hint is None else hint
+        for found in self.headers(position):
+            header = found.header
+            if header[0] + header[6] >= offset:
+                return found
+        return None
+
+    def end_before(self, limit_offset: int) -> int:
+        """Where the batches whose base offset is below `limit_offset` end."""
+        found = self.locate(limit_offset)
+        if found is None:
+            return self.size_bytes
+        if found.header[0] >= limit_offset:
+            return found.position
+        return found.position + LENGTH_END + found.header[1]
+
+    def boundary(self, start: int, end: int, max_bytes: int) -> int:
+        """The last batch boundary at most `max_bytes` behind `start`; `start` itself if no batch fits."""
+        target = start + max_bytes
+        if end <= target:
+            return end
+        position = max(start, self.offset_index.boundary_before(target))
+        for found in self.headers(position):
+            position = found.position
+            if position + LENGTH_END + found.header[1] > target:
+                self._remember_hint(found.header[0], position)
+                return position
+        return end
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[Located]:
+        """Walk the batches from a batch's start on. Damaged ranges are left out."""
+        end = self.size_bytes if end is None else end
+        read_at = self.file.handle().read_at
+        damage = {damaged.position: damaged for damaged in self.damage}
+        chunk = b""
+        chunk_start = position
+        while position < end:
+            if damage and position in damage:
+                position += damage[position].size_bytes
+                continue
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk = read_at(position, min(_WALK_BYTES, end - position))
+                chunk_start = position
+                at = 0
+                if len(chunk) < HEADER_SIZE:
+                    raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
+            header: tuple[int, ...] = HEADER.unpack_from(chunk, at)
+            length = header[1]
+            if length < BATCH_LENGTH_MIN or header[3] != MAGIC or position + LENGTH_END + length > end:
+                raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
+            yield Located(position, header)
+            position += LENGTH_END + length
+
+    def _remember_hint(self, base_offset: int, position: int) -> None:
+        hints = self._hints
+        if hints is None:
+            hints = self._hints = {}
+        hints[base_offset] = position
+        if len(hints) > _HINTS_MAX:
+            del hints[next(iter(hints))]
+
+    # Indexes, opened when first needed
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._offset_index = self._open_offset_index()
+            self._check_indexes()
+        return self._offset_index
+
+    def _open_offset_index(self) -> OffsetIndex:
+        file = self._volume.file(self.path(OFFSET_INDEX_SUFFIX), create=True)
+        return OffsetIndex(file, base_offset=self.base_offset, stored_size_bytes=_size_or_zero(file))
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            file = self._volume.file(self.path(TIME_INDEX_SUFFIX), create=True)
+            self._time_index = TimeIndex(
+                file, base_offset=self.base_offset, stored_size_bytes=_size_or_zero(file)
+            )
+        return self._time_index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        if self._txn_index is None:
+            self._txn_index = TxnIndex(self._volume.file(self.path(TXN_INDEX_SUFFIX), create=True))
+        return self._txn_index
+
+    def _check_indexes(self) -> None:
+        """Build an index again that is missing or points where no batch starts."""
+        index = self._offset_index
+        assert index is not None
+        if index.count == 0:
+            if self.size_bytes > self.index_interval_bytes:
+                self.rebuild_indexes()
+            return
+        relative_offset, position = index.entry(index.count - 1)
+        if position + HEADER_SIZE <= self.size_bytes:
+            header = HEADER.unpack(self.file.read_at(position, HEADER_SIZE))
+            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative_offset:
+                return
+        self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes from the batches alone."""
+        self.clear_indexes()
+        recent = self.recent_offsets, self.recent_positions
+        self.recent_offsets, self.recent_positions = [], []
+        for position, header in self.headers():
+            self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
+        self.recent_offsets, self.recent_positions = recent
+
+    def clear_indexes(self) -> None:
+        """Start both indexes anew, whatever the files hold."""
+        self._offset_index = self._open_offset_index()
+        self._offset_index.cut(0)
+        self.time_index.truncate_to(self.base_offset)
+        self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self.unindexed_bytes = 0
+        self._hints = None
+
+    def open_tail(self) -> int:
+        """Learn what appending needs from the end of the files; returns the offset after the last batch."""
+        self.max_timestamp = self.time_index.last_timestamp
+        self.max_timestamp_offset = self.time_index.last_offset
+        next_offset = self.base_offset
+        if self.size_bytes == 0:
+            return next_offset
+        index = self.offset_index
+        position = index.entry(index.count - 1)[1] if index.count else 0
+        self.unindexed_bytes = 0
+        self.recent_offsets = []
+        self.recent_positions = []
+        for position, header in self.headers(position):
+            next_offset = header[0] + header[6] + 1
+            self.recent_offsets.append(header[0])
+            self.recent_positions.append(position)
+            self.unindexed_bytes += LENGTH_END + header[1]
+            if header[8] > self.max_timestamp:
+                self.max_timestamp = header[8]
+                self.max_timestamp_offset = next_offset - 1
+        for damaged in self.damage:
+            next_offset = max(next_offset, damaged.next_offset)
+        del self.recent_offsets[:-_RECENT_MAX], self.recent_positions[:-_RECENT_MAX]
+        if self.damage:
+            # A recent batch must be exactly the one before the next: damage breaks that.
+            self.recent_offsets, self.recent_positions = [], []
+        for _, header in self.headers(0):
+            self.first_timestamp = header[8]
+            break
+        return next_offset
+
+    def largest_timestamp(self) -> int:
+        """For retention: of the records, or of the file if they have none."""
+        if self.max_timestamp < 0 and self.size_bytes > 0:
+            self.max_timestamp = self.time_index.last_timestamp
+            self.max_timestamp_offset = self.time_index.last_offset
+            if self.max_timestamp < 0:
+                return self._volume.modified_ms(self.file.path)
+        return self.max_timestamp
+
+    # Files
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self.directory, self.base_offset, suffix)
+
+    def truncate_to(self, position: int, next_offset: int) -> None:
+        """Cut the file at a batch boundary; the batches from `next_offset` on are gone."""
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.offset_index.truncate_to(next_offset)
+        self.time_index.truncate_to(next_offset)
+        if self._volume.exists(self.path(TXN_INDEX_SUFFIX)):
+            self.txn_index.truncate_to(next_offset)
+        self._hints = None
+        keep = bisect_left(self.recent_positions, position)
+        del self.recent_offsets[keep:], self.recent_positions[keep:]
+        self.damage = tuple(damaged for damaged in self.damage if damaged.position < position)
+
+    def recent_index(self, offset: int) -> int:
+        """The place in `recent_offsets` of the batch that holds `offset`, or -1."""
+        return bisect_right(self.recent_offsets, offset) - 1
+
+    def handles_to_sync(self, *, with_indexes: bool) -> list[FileHandle]:
+        """Open files for an fsync elsewhere. The active segment's indexes need none: a crash builds them again."""
+        handles = [self.file.handle()]
+        if with_indexes and self.size_bytes:
+            handles += [index.file.handle() for index in (self.offset_index, self.time_index)]
+        return handles
+
+    def close(self) -> None:
+        self.file.close()
+        for index in (self._offset_index, self._time_index, self._txn_index):
+            if index is not None:
+                index.file.close()
+
+    def forget_indexes(self) -> None:
+        """Let go of the index objects; they are read again when needed."""
+        self.close()
+        self._offset_index = self._time_index = None
+        self._txn_index = None
+        self._hints = None
+
+    def rename_to(self, suffix: str) -> list[str]:
+        """Move all files of the segment out of the way; returns their new paths."""
+        self.close()
+        moved = []
+        for own in (LOG_SUFFIX, *INDEX_SUFFIXES):
+            source = self.path(own)
+            target = source + suffix
+            try:
+                self._volume.rename(source, target)
+            except FileMissing:
+                continue
+            moved.append(target)
+        self.file.path = self.path(LOG_SUFFIX) + suffix
+        return moved
+
+
+def _size_or_zero(file: VolumeFile) -> int:
+    try:
+        return file.size_bytes()
+    except FileMissing:
+        return 0

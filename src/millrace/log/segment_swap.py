@@ -1,0 +1,139 @@
+"""Puts compacted segments in the place of others so that a crash at any moment leaves the old or the new.
+
+The names tell how far it came: `.cleaned` is being written, `.swap` is complete and replaces whatever overlaps it,
+`.deleted` is no longer needed. `finish_swaps` reads them at the next start. Kafka uses the same names in the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.log.errors import CorruptLog, FileMissing
+from millrace.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    Segment,
+    segment_path,
+)
+from millrace.log.volume import Volume
+
+if TYPE_CHECKING:
+    from millrace.log.partition_log import PartitionLog
+
+
+class CleanableSegment(NamedTuple):
+    base_offset: int
+    next_offset: int
+    """Where the next segment begins."""
+    size_bytes: int
+    max_timestamp: int
+    path: str
+    """Of its `.log` file; the indexes lie beside it."""
+
+
+def cleanable(log: PartitionLog) -> list[CleanableSegment]:
+    """The sealed segments whose records are all committed and belong to no open transaction."""
+    segments = log.segments
+    limit = min(log.high_watermark, log.last_stable_offset)
+    found = []
+    for segment, following in zip(segments, segments[1:], strict=False):
+        if following.base_offset > limit:
+            break
+        if following.base_offset <= log.log_start_offset:
+            continue
+        found.append(
+            CleanableSegment(
+                segment.base_offset,
+                following.base_offset,
+                segment.size_bytes,
+                segment.largest_timestamp(),
+                segment.file.path,
+            )
+        )
+    return found
+
+
+async def replace_segments(log: PartitionLog, old: list[int], new: list[int]) -> bool:
+    """Swap segments by base offset. The `.cleaned` files must be on disk. False if the old ones are gone by now."""
+    volume = log.home.volume
+    # The highest first: while a `.cleaned` is left, every `.swap` above it counts as unfinished.
+    for base_offset in sorted(new, reverse=True):
+        _rename_all(volume, log.path, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
+    await asyncio.get_running_loop().run_in_executor(None, volume.sync_directory, log.path)
+    present = {segment.base_offset for segment in log.segments[:-1]}
+    if log.is_closed or not present.issuperset(old):
+        for base_offset in new:
+            _remove_all(volume, log.path, base_offset, SWAP_SUFFIX)
+        return False
+    doomed = [segment for segment in log.segments if segment.base_offset in old]
+    for segment in doomed:
+        log.home.remove_later(segment.rename_to(DELETED_SUFFIX), log.config.file_delete_delay_ms)
+    cleaned = []
+    for base_offset in new:
+        _rename_all(volume, log.path, base_offset, SWAP_SUFFIX, "")
+        size_bytes = volume.file(segment_path(log.path, base_offset, LOG_SUFFIX)).size_bytes()
+        cleaned.append(Segment(volume, log.path, base_offset, size_bytes))
+    kept = [segment for segment in log.segments if segment.base_offset not in old]
+    log.set_segments(sorted([*kept, *cleaned], key=lambda segment: segment.base_offset))
+    log.sync_later(directory=log.path)
+    return True
+
+
+def finish_swaps(volume: Volume, directory: str) -> bool:
+    """At start: complete what was decided, undo what was not, remove what is no longer needed."""
+    names = [entry.name for entry in volume.list_directory(directory)]
+    if not any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)) for name in names):
+        return False
+    unfinished = [int(name.split(".")[0]) for name in names if name.endswith(CLEANED_SUFFIX)]
+    swapped = sorted(int(name.split(".")[0]) for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
+    for name in names:
+        is_undone = name.endswith(SWAP_SUFFIX) and unfinished and int(name.split(".")[0]) >= min(unfinished)
+        if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)) or is_undone:
+            volume.remove(f"{directory}/{name}")
+    decided = [base for base in swapped if not unfinished or base < min(unfinished)]
+    for base_offset in decided:
+        end_offset = _end_of_swapped(volume, directory, base_offset)
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            if f".{suffix}" == LOG_SUFFIX and base_offset <= int(stem) < end_offset:
+                _remove_all(volume, directory, int(stem), "")
+    # Index files are renamed before the log: a `.swap` that is left belongs to a log that has its name already.
+    for entry in volume.list_directory(directory):
+        if entry.name.endswith(SWAP_SUFFIX):
+            path = f"{directory}/{entry.name}"
+            volume.rename(path, path.removesuffix(SWAP_SUFFIX))
+    volume.sync_directory(directory)
+    return True
+
+
+def _end_of_swapped(volume: Volume, directory: str, base_offset: int) -> int:
+    file = volume.file(segment_path(directory, base_offset, LOG_SUFFIX + SWAP_SUFFIX))
+    segment = Segment(volume, directory, base_offset, file.size_bytes())
+    segment.file = file
+    end_offset = base_offset + 1
+    try:
+        for _, header in segment.headers():
+            end_offset = header[0] + header[6] + 1
+    except CorruptLog:
+        pass
+    return end_offset
+
+
+def _rename_all(volume: Volume, directory: str, base_offset: int, source: str, target: str) -> None:
+    """The log last: whoever sees it with its new name finds the indexes there already."""
+    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        path = segment_path(directory, base_offset, suffix)
+        try:
+            volume.rename(path + source, path + target)
+        except FileMissing:
+            if suffix == LOG_SUFFIX:
+                raise
+
+
+def _remove_all(volume: Volume, directory: str, base_offset: int, suffix: str) -> None:
+    for own in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        volume.remove(segment_path(directory, base_offset, own) + suffix)

@@ -1,0 +1,76 @@
+"""Cutting a log's end, and the leader epochs that its batches testify.
+
+Files go from the newest to the oldest: a crash in between leaves a log that is longer than asked, never one with a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from millrace.log import producer_snapshots
+from millrace.log.epochs import LeaderEpochs
+from millrace.log.quarantine import QUARANTINE_SUFFIX, save_damage
+from millrace.log.segment import DELETED_SUFFIX, Segment
+
+if TYPE_CHECKING:
+    from millrace.log.partition_log import PartitionLog
+
+
+def truncate_to(log: PartitionLog, offset: int) -> None:
+    """Forget everything from `offset` on; a batch that holds it goes as a whole."""
+    log.require_writable_tail()
+    if offset >= log.log_end_offset:
+        return
+    if offset <= log.segments[0].base_offset:
+        truncate_fully_and_start_at(log, offset)
+        return
+    kept = [segment for segment in log.segments if segment.base_offset < offset]
+    _delete_newest_first(log, log.segments[len(kept) :])
+    active = kept[-1]
+    end_offset = offset
+    found = active.locate(offset) if active.size_bytes else None
+    if found is not None:
+        end_offset = min(offset, found.header[0])
+        had_damage = bool(active.damage)
+        active.truncate_to(found.position, end_offset)
+        if had_damage:
+            save_damage(log.home.volume, active.path(QUARANTINE_SUFFIX), active.damage)
+    _end_at(log, kept, end_offset)
+
+
+def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
+    """Forget everything; the next batch gets `offset`."""
+    log.require_writable_tail()
+    _delete_newest_first(log, log.segments)
+    segment = Segment(log.home.volume, log.path, offset, 0, create=True)
+    segment.file.truncate(0)
+    log.log_start_offset = offset
+    _end_at(log, [segment], offset)
+
+
+def _delete_newest_first(log: PartitionLog, segments: Sequence[Segment]) -> None:
+    for segment in reversed(segments):
+        log.home.remove_later(segment.rename_to(DELETED_SUFFIX), log.config.file_delete_delay_ms)
+
+
+def _end_at(log: PartitionLog, segments: list[Segment], offset: int) -> None:
+    log.set_segments(segments)
+    log.log_start_offset = min(log.log_start_offset, offset)
+    log.end_moved_back(offset)
+    producer_snapshots.remove_snapshots(log.home.volume, log.path, above=offset)
+    if log.epochs.truncate_from_end(offset):
+        log.epochs_changed()
+    log.sync_later(segments[-1].file.path)
+
+
+def epochs_from_batches(segments: Sequence[Segment]) -> LeaderEpochs:
+    """The leader epochs as the batches themselves carry them."""
+    epochs = LeaderEpochs()
+    for segment in segments:
+        if segment.size_bytes == 0:
+            continue
+        for _, header in segment.headers():
+            if header[2] > epochs.latest:
+                epochs.assign(header[2], header[0])
+    return epochs
