@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from millrace.metadata.config_definitions.markdown import render_markdown
 from tools import generate_protocol_support
 
 PAGES: Final[tuple[tuple[Path, Callable[[], str]], ...]] = (
     (generate_protocol_support.PAGE, generate_protocol_support.render),
+    (generate_protocol_support.PAGE.with_name("configuration.md"), render_markdown),
 )
 
 

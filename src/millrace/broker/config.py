@@ -26,7 +26,6 @@ from millrace.metadata.config_definitions import (
     Value,
     broker_value,
     split_list,
-    topic_value,
     unknown_name,
 )
 from millrace.metadata.errors import InvalidConfig
@@ -187,9 +186,8 @@ def check_config(config: BrokerConfig) -> None:
             f"larger than socket.request.max.bytes, which is {request_bytes}: such a message could never "
             f"arrive",
         )
-    lag_min = topic_value("min.compaction.lag.ms", {}, config.layers)
-    lag_max = topic_value("max.compaction.lag.ms", {}, config.layers)
-    assert isinstance(lag_min, int) and isinstance(lag_max, int), (lag_min, lag_max)
+    lag_min = config.integer("log.cleaner.min.compaction.lag.ms")
+    lag_max = config.integer("log.cleaner.max.compaction.lag.ms")
     if lag_min > lag_max:
         raise InvalidConfig(
             "log.cleaner.min.compaction.lag.ms",
@@ -226,20 +224,20 @@ def _check_setting(name: str, text: str, origin: str) -> None:
         try:
             setting.parse(text)
         except InvalidConfig as error:
-            reason = f"{error.reason}, {origin}"
+            reason = f"{error.reason} ({origin})"
             raise InvalidConfig(name, error.value, reason, allowed=error.allowed) from None
         return
     if name in KAFKA_ONLY:
         raise InvalidConfig(
-            name, text, f"a setting of Kafka without meaning here, {origin}: {KAFKA_ONLY[name]}"
+            name, text, f"a setting of Kafka without meaning here ({origin}): {KAFKA_ONLY[name]}"
         )
     if name in TOPIC_SETTINGS and TOPIC_SETTINGS[name].synonyms:
         counterpart = TOPIC_SETTINGS[name].synonyms[0].name
         raise InvalidConfig(
-            name, text, f"a setting of topics, {origin}; for a broker it is called {counterpart}"
+            name, text, f"a setting of topics ({origin}); for a broker it is called {counterpart}"
         )
-    error = unknown_name(name, BROKER_SETTINGS, "broker")
-    raise InvalidConfig(name, text, f"{error.reason}, {origin}")
+    unknown = unknown_name(name, BROKER_SETTINGS, "broker")
+    raise InvalidConfig(name, text, f"{unknown.reason} ({origin})")
 
 
 def _read_file(path: Path) -> dict[str, str]:
