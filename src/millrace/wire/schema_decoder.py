@@ -25,6 +25,7 @@ from millrace.wire.schema_runtime import (
 )
 from millrace.wire.schema_source import (
     FORMATS,
+    SHORT_ARRAY,
     Source,
     default_expression,
     element_kind,
@@ -195,7 +196,10 @@ class _DecoderWriter:
         kind = element_kind(field)
         if kind in FORMATS and kind != "uuid":
             formats = FORMATS[kind]
-            line(f'{target} = list(unpack_from(f">{{{count}}}{formats}", buffer, position))')
+            with block(f"if {count} < {SHORT_ARRAY}:"):
+                line(f"{target} = list({self.source.array_unpackers(formats)}[{count}](buffer, position))")
+            with block("else:"):
+                line(f'{target} = list(unpack_from(f">{{{count}}}{formats}", buffer, position))')
             line(f"position += {count} * {struct.calcsize('>' + formats)}")
             return
         line(f"budget -= {count} * {self._element_cost(field)}")

@@ -11,7 +11,15 @@ from typing import Final, TypeAlias
 
 from millrace.wire.schema_fields import ZERO, Field, Message
 from millrace.wire.schema_runtime import SHORT_UVARINTS, explain, long_string_prefix, uvarint
-from millrace.wire.schema_source import FORMATS, Source, element_kind, is_array, tagged_fields, wire_fields
+from millrace.wire.schema_source import (
+    FORMATS,
+    SHORT_ARRAY,
+    Source,
+    element_kind,
+    is_array,
+    tagged_fields,
+    wire_fields,
+)
 
 Encoder: TypeAlias = Callable[[object], bytes]
 
@@ -188,7 +196,13 @@ class _EncoderWriter:
             self._write_struct(field.struct, element)
             line(f"{self._out} += [{self._packed()} for {element} in {items}]")
         elif kind in FORMATS and kind != "uuid":
-            line(f'{self._out}.append(pack(f">{{len({items})}}{FORMATS[kind]}", *{items}))')
+            packs = self.source.array_packers(FORMATS[kind])
+            length = self.source.fresh("n")
+            line(f"{length} = len({items})")
+            with block(f"if {length} < {SHORT_ARRAY}:"):
+                line(f"{self._out}.append({packs}[{length}](*{items}))")
+            with block("else:"):
+                line(f'{self._out}.append(pack(f">{{{length}}}{FORMATS[kind]}", *{items}))')
         else:
             with block(f"for {element} in {items}:"):
                 if field.struct is not None:

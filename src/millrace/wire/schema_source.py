@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 from millrace.wire.schema_fields import NO_UUID, ZERO, Field, Message
@@ -23,6 +24,9 @@ FORMATS: Final = {
 """What has a fixed size, as the `struct` module writes it (all big-endian)."""
 
 ARRAY: Final = "[]"
+
+SHORT_ARRAY: Final = 16
+"""Arrays of numbers up to here (replicas, partitions) have a ready-made packer for each length."""
 
 
 class Source:
@@ -64,6 +68,13 @@ class Source:
     def unpacker(self, formats: str) -> str:
         return self._struct_method("unpack", formats)
 
+    def array_packers(self, element: str) -> str:
+        """The name of a tuple with a packer for each length below SHORT_ARRAY."""
+        return self._array_methods("packs", element)
+
+    def array_unpackers(self, element: str) -> str:
+        return self._array_methods("unpacks", element)
+
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
 
@@ -73,6 +84,15 @@ class Source:
         assert callable(compiled)
         return compiled
 
+    def _array_methods(self, prefix: str, element: str) -> str:
+        name = f"{prefix}_{element}"
+        if name not in self.names:
+            shapes = [_array_struct(element, length) for length in range(SHORT_ARRAY)]
+            self.names[name] = tuple(
+                shape.pack if prefix == "packs" else shape.unpack_from for shape in shapes
+            )
+        return name
+
     def _struct_method(self, method: str, formats: str) -> str:
         readable = formats.replace("?", "t")
         name = f"{method}_{readable}"
@@ -80,6 +100,11 @@ class Source:
             packed = struct.Struct(">" + formats)
             self.names[name] = packed.pack if method == "pack" else packed.unpack_from
         return name
+
+
+@cache
+def _array_struct(element: str, length: int) -> struct.Struct:
+    return struct.Struct(f">{length}{element}")
 
 
 def wire_fields(cls: type[Message], version: int) -> list[Field]:
