@@ -28,6 +28,7 @@ from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaUnava
 RESULTS: Final = PROJECT_ROOT / "benchmarks" / "results"
 WORK: Final = PROJECT_ROOT / ".cache" / "benchmarks"
 BUSY_LOAD: Final = 0.5
+PLAIN_WIDTH: Final = 140
 INTERRUPTED: Final = 130
 FAILED: Final = 1
 
@@ -39,6 +40,7 @@ FAILED: Final = 1
 @click.option("--rounds", type=click.IntRange(1, 50), help="Rounds for each interleaved workload.")
 @click.option("--millrace-only", is_flag=True, help="Measure Millrace alone, without Kafka.")
 @click.option("--millrace-command", metavar="COMMAND", help="Another `millrace`, such as that of a checkout.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting for Millrace.")
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Where the files go.")
 @click.option("--no-files", is_flag=True, help="Print the table and write no files.")
 @click.option("--list", "is_list", is_flag=True, help="List the workloads and end.")
@@ -50,11 +52,13 @@ def main(
     rounds: int | None,
     millrace_only: bool,
     millrace_command: str | None,
+    settings: tuple[str, ...],
     results: Path,
     no_files: bool,
     is_list: bool,
 ) -> None:
-    console = Console()
+    # Where there is no terminal to ask for its width, the table still has one line for each figure.
+    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
     if is_list:
         _list_workloads(console)
         return
@@ -62,7 +66,9 @@ def main(
     profile = replace(profile, rounds=rounds, start_ups=rounds) if rounds else profile
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        report = _measure(console, profile, only, millrace_only, millrace_command)
+        with tempfile.TemporaryDirectory(dir=_work_dir(), prefix="run-") as run_dir:
+            factory, notes = _factory(console, Path(run_dir), millrace_only, millrace_command, settings)
+            report = _measure(console, profile, only, factory, notes)
     except KeyboardInterrupt:
         console.print("interrupted; all brokers have been ended", style="yellow")
         sys.exit(INTERRUPTED)
@@ -77,14 +83,9 @@ def main(
 
 
 def _measure(
-    console: Console,
-    profile: Profile,
-    only: tuple[str, ...],
-    is_millrace_only: bool,
-    millrace_command: str | None,
+    console: Console, profile: Profile, only: tuple[str, ...], factory: BrokerFactory, notes: list[str]
 ) -> Report:
-    distribution, notes = _kafka(is_millrace_only, console)
-    shared = [each for each in shared_workloads(distribution) if not only or each.name in only]
+    shared = [each for each in shared_workloads(factory.distribution) if not only or each.name in only]
     solo = [each for each in solo_workloads() if not only or each.name in only]
     unknown = set(only) - {each.name for each in shared} - {each.name for each in solo}
     if unknown:
@@ -93,27 +94,39 @@ def _measure(
     if load_before > BUSY_LOAD:
         notes.append(f"The machine was not idle before the run: load average {load_before:.2f}.")
         console.print(notes[-1], style="yellow", markup=False, highlight=False)
-    date, started = datetime.now(UTC), time.monotonic()
-    WORK.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=WORK, prefix="run-") as work_dir:
-        factory = BrokerFactory(Path(work_dir), distribution, millrace_command)
-        try:
-            with Progress(console) as progress:
-                runner = Runner(factory, profile, progress)
-                runner.run(shared, solo)
-        finally:
-            factory.close()
+    # Asked before the run: a commit made meanwhile is not what was measured.
+    commit, date, started = machine.commit(), datetime.now(UTC), time.monotonic()
+    try:
+        with Progress(console) as progress:
+            runner = Runner(factory, profile, progress)
+            runner.run(shared, solo)
+    finally:
+        factory.close()
     return make_report(
         runner.outcome,
         date=date,
-        commit=machine.commit(),
+        commit=commit,
         profile=profile.name,
+        is_partial=bool(only) or factory.distribution is None,
         rounds=profile.rounds,
         duration_s=time.monotonic() - started,
         machine=machine.describe(),
         load_before=load_before,
         notes=notes,
     )
+
+
+def _factory(
+    console: Console, run_dir: Path, is_millrace_only: bool, command: str | None, settings: tuple[str, ...]
+) -> tuple[BrokerFactory, list[str]]:
+    """Brokers as the options want them, and notes on what differs from a usual run."""
+    distribution, notes = _kafka(is_millrace_only, console)
+    if command is not None:
+        notes.append(f"Millrace was run by another command: {command}")
+    if settings:
+        notes.append(f"Millrace ran with {', '.join(settings)}.")
+    factory = BrokerFactory(run_dir, distribution, millrace_command=command, millrace_settings=settings)
+    return factory, notes
 
 
 def _kafka(is_millrace_only: bool, console: Console) -> tuple[KafkaDistribution | None, list[str]]:
@@ -126,6 +139,11 @@ def _kafka(is_millrace_only: bool, console: Console) -> tuple[KafkaDistribution 
         note = f"Measured without Kafka, which is not available here ({error}): no ratios and no Java client."
         console.print(note, style="yellow", markup=False, highlight=False)
         return None, [note]
+
+
+def _work_dir() -> Path:
+    WORK.mkdir(parents=True, exist_ok=True)
+    return WORK
 
 
 def _write_files(report: Report, results: Path, console: Console) -> None:

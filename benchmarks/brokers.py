@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,6 +27,8 @@ STOP_TIMEOUT_S: Final = 120.0
 ADMIN_TIMEOUT_S: Final = 120.0
 PROBE_INTERVAL_S: Final = 0.005
 DELETE_DELAY_MS: Final = 500
+# Warnings and worse; librdkafka writes to standard error, across the progress bar.
+QUIET: Final = {"log_level": 4}
 
 
 class System(StrEnum):
@@ -83,10 +86,11 @@ class KafkaServer:
 
 
 class MillraceServer:
-    def __init__(self, command: list[str], directory: Path) -> None:
+    def __init__(self, command: list[str], settings: Sequence[str], directory: Path) -> None:
         self.port = free_port()
         self._command = [*command, "serve", "--data-dir", str(directory / "data")]
         self._command += ["--listen", f"{HOST}:{self.port}"]
+        self._command += [part for setting in settings for part in ("--set", setting)]
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -181,6 +185,7 @@ class Broker:
         try:
             admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
             self._wait_for_leaders(admin, name, partitions)
+            self._wait_until_served(name, partitions)
         except KafkaException as error:
             raise BrokerFailed(f"{self.system} cannot create topic {name}: {error}") from error
 
@@ -193,7 +198,7 @@ class Broker:
 
     def record_count(self, topic: str, partition: int = 0) -> int:
         """How many records the partition holds, as a client is told."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "bench"})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "bench", **QUIET})
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
             return int(high) - int(low)
@@ -203,7 +208,7 @@ class Broker:
             consumer.close()
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
 
     def _wait_for_leaders(self, admin: AdminClient, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
@@ -213,6 +218,17 @@ class Broker:
                 return
             time.sleep(0.05)
         raise BrokerFailed(f"{self.system}: {topic} has no leaders after {ADMIN_TIMEOUT_S:.0f} s")
+
+    def _wait_until_served(self, topic: str, partitions: int) -> None:
+        """Metadata names a leader before that leader serves the partition; a fetch shows the truth."""
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        with Connection(HOST, self.port) as connection:
+            for partition in range(partitions):
+                request = frames.fetch_request(topic, partition, 0, 1024)
+                while error_code := frames.fetch_answer(connection.request(request)).error_code:
+                    if time.monotonic() > deadline:
+                        raise BrokerFailed(f"{self.system}: {topic}-{partition} fails, error {error_code}")
+                    time.sleep(0.02)
 
     def _answers(self) -> bool:
         try:
@@ -233,26 +249,32 @@ class BrokerFactory:
     """Makes brokers in fresh directories and knows all of them, so that none outlives the run."""
 
     def __init__(
-        self, work_dir: Path, distribution: KafkaDistribution | None, millrace_command: str | None
+        self,
+        work_dir: Path,
+        distribution: KafkaDistribution | None,
+        *,
+        millrace_command: str | None = None,
+        millrace_settings: Sequence[str] = (),
     ) -> None:
         self._work_dir = work_dir
-        self._distribution = distribution
+        self.distribution = distribution
         self._command = shlex.split(millrace_command) if millrace_command else [_default_millrace()]
+        self._settings = millrace_settings
         self._brokers: list[Broker] = []
 
     @property
     def systems(self) -> tuple[System, ...]:
-        return (System.KAFKA, System.MILLRACE) if self._distribution else (System.MILLRACE,)
+        return (System.KAFKA, System.MILLRACE) if self.distribution else (System.MILLRACE,)
 
     def create(self, system: System) -> Broker:
         directory = self._work_dir / f"{system}-{len(self._brokers)}"
         server: Server
         match system:
             case System.KAFKA:
-                assert self._distribution is not None, "Kafka is not available"
-                server = KafkaServer(self._distribution, directory)
+                assert self.distribution is not None, "Kafka is not available"
+                server = KafkaServer(self.distribution, directory)
             case System.MILLRACE:
-                server = MillraceServer(self._command, directory)
+                server = MillraceServer(self._command, self._settings, directory)
         broker = Broker(system, server, directory)
         self._brokers.append(broker)
         return broker

@@ -12,7 +12,7 @@ import confluent_kafka
 
 from tools.kafka_distribution import KAFKA_VERSION, PROJECT_ROOT, java_version
 
-DIRTY_SUFFIX: Final = "+changes"
+DIRTY_SUFFIX: Final = "-modified"
 
 
 def commit() -> str:

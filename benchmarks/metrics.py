@@ -22,6 +22,8 @@ class Metric:
     unit: str
     better: Better = Better.HIGHER
     target: Target | None = None
+    is_compared: bool = True
+    """False for what belongs to the generator: it explains a figure and is none itself."""
 
 
 @dataclass(frozen=True, slots=True)

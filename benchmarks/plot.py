@@ -88,26 +88,24 @@ def _advantages(axes: Axes, rows: list[Row]) -> None:
     # Bars grow from 1, the line of equality, to either side.
     axes.barh(positions, [value - 1 for value in values], left=1, color=colours, height=0.68)
     for position, row, value in zip(positions, rows, values, strict=True):
-        is_ahead = value >= 1
-        axes.annotate(
+        # In a column of their own: beside the bars the numbers would meet the marks of the targets.
+        axes.text(
+            1.01,
+            position,
             f"{value:.2f}x" if value < 10 else f"{value:.0f}x",
-            (value, position),
-            xytext=(5 if is_ahead else -5, 0),
-            textcoords="offset points",
-            ha="left" if is_ahead else "right",
+            transform=axes.get_yaxis_transform(),
+            color=_verdict_colour(row.verdict),
+            fontweight="bold",
             va="center",
-            fontsize=8,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
-            zorder=4,
+            fontsize=8.5,
         )
         wanted = target_advantage(row)
         if wanted is not None:
             axes.plot([wanted, wanted], [position - 0.42, position + 0.42], color="black", lw=1.6, zorder=5)
     axes.axvline(1.0, color="#333333", lw=1)
     axes.set_xscale("log")
-    axes.set_xlim(
-        min(0.45, *(value * 0.75 for value in values)), max(2.5, *(value * 1.45 for value in values))
-    )
+    low, high = min(values), max(values)
+    axes.set_xlim(min(0.45, low * 0.75), max(2.8, high * 1.1))
     axes.set_yticks(positions, [row.metric.title for row in rows], fontsize=8.5)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
@@ -173,8 +171,7 @@ def _curve(axes: Axes, rows: dict[str, Row], pattern: str, x_label: str, title: 
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", which="minor", length=0)
     axes.yaxis.set_major_formatter(FuncFormatter(_compact))
-    axes.set_ylim(bottom=0)
-    axes.margins(y=0.15)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.15)
     axes.set_xlabel(x_label, fontsize=9)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8.5, frameon=False)

@@ -60,11 +60,16 @@ def run_bounded(command: list[str], *, timeout_s: float) -> str:
             command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise GeneratorFailed(f"no end within {timeout_s:.0f} s: {' '.join(command[:4])}") from error
+        raise GeneratorFailed(f"{_name(command)}: no end within {timeout_s:.0f} s") from error
     if answer.returncode != 0 or not answer.stdout.strip():
-        last_words = (answer.stderr or answer.stdout).strip().splitlines()[-3:]
-        raise GeneratorFailed(f"{' '.join(command[:4])}: {' '.join(last_words)}")
+        last_words = (answer.stderr or answer.stdout).strip().splitlines()[-1:]
+        raise GeneratorFailed(f"{_name(command)}: {' '.join(last_words)}")
     return answer.stdout
+
+
+def _name(command: list[str]) -> str:
+    """The Python module or Java class that a command runs."""
+    return next((part for part in command if part.startswith(("benchmarks.", "org."))), command[0])
 
 
 def _stat(pid: int) -> list[int]:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from benchmarks.brokers import System
 from benchmarks.metrics import Row, Sample, summarize
+from benchmarks.profiles import STANDARD
 from benchmarks.runner import Outcome
 from benchmarks.summary import Verdict
 
@@ -23,6 +24,7 @@ class Report:
     date: datetime
     commit: str
     profile: str
+    is_partial: bool
     rounds: int
     duration_s: float
     machine: dict[str, str]
@@ -34,7 +36,9 @@ class Report:
 
     @property
     def file_stem(self) -> str:
-        return f"{self.date:%Y-%m-%d}-{self.commit}"
+        """Only a complete standard run goes by the plain name, so that no lesser one replaces it."""
+        kind = "" if self.profile == STANDARD.name else f"-{self.profile}"
+        return f"{self.date:%Y-%m-%d}-{self.commit}{kind}{'-partial' if self.is_partial else ''}"
 
     @property
     def targets_met(self) -> str:
@@ -49,6 +53,7 @@ def make_report(
     date: datetime,
     commit: str,
     profile: str,
+    is_partial: bool,
     rounds: int,
     duration_s: float,
     machine: dict[str, str],
@@ -63,6 +68,7 @@ def make_report(
         date=date,
         commit=commit,
         profile=profile,
+        is_partial=is_partial,
         rounds=rounds,
         duration_s=duration_s,
         machine=machine,
@@ -127,6 +133,8 @@ def number_text(value: float | None) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     comparison = row.comparison
     ratio = "–" if comparison.ratio is None else f"{comparison.ratio:.2f}x"
+    if not row.metric.is_compared:
+        ratio = ""
     return (
         row.metric.title,
         row.metric.unit,

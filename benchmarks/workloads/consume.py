@@ -44,7 +44,7 @@ class LibrdkafkaConsume:
                     key=f"{key}.generator",
                     title=f"{title}: client",
                     unit="% of a core",
-                    better=Better.LOWER,
+                    is_compared=False,
                 )
             )
         return metrics

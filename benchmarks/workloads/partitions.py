@@ -27,7 +27,7 @@ class Partitions:
     def metrics(self, profile: Profile) -> list[Metric]:
         metrics = []
         for count in profile.partition_counts:
-            key, title = f"partitions.{count}", f"{count:,} partitions"
+            key, title = f"partitions.{count}", f"{count:,} partition{'s' if count > 1 else ''}"
             metrics += [
                 Metric(key=f"{key}.rate", title=f"{title}: requests", unit="req/s"),
                 Metric(key=f"{key}.cpu", title=f"{title}: broker CPU", unit="µs/req", better=Better.LOWER),

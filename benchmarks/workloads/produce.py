@@ -172,9 +172,7 @@ def _cpu_metric(key: str, title: str) -> Metric:
 
 
 def _generator_metric(key: str, title: str) -> Metric:
-    return Metric(
-        key=f"{key}.generator", title=f"{title}: generator", unit="% of a core", better=Better.LOWER
-    )
+    return Metric(key=f"{key}.generator", title=f"{title}: generator", unit="% of a core", is_compared=False)
 
 
 def _require_all(broker: Broker, topic: str, expected: int) -> None:

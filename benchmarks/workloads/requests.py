@@ -21,7 +21,8 @@ class SingleRecordRequests:
     def metrics(self, profile: Profile) -> list[Metric]:
         metrics = []
         for count in profile.connection_counts:
-            key, title = f"requests.{count}", f"single-record requests, {count:,} connections"
+            key = f"requests.{count}"
+            title = f"single-record requests, {count:,} connection{'s' if count > 1 else ''}"
             metrics.append(Metric(key=f"{key}.rate", title=title, unit="req/s", target=REQUESTS))
             metrics.append(
                 Metric(key=f"{key}.cpu", title=f"{title}: broker CPU", unit="µs/req", better=Better.LOWER)
@@ -31,7 +32,7 @@ class SingleRecordRequests:
                     key=f"{key}.generator",
                     title=f"{title}: generator",
                     unit="% of a core",
-                    better=Better.LOWER,
+                    is_compared=False,
                 )
             )
         return metrics
