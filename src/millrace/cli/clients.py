@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from millrace.broker.properties import parse_properties
 from millrace.cli.options import BrokerAddress
 from millrace.core.errors import MillraceError
 
@@ -96,23 +96,9 @@ def _client_config(address: BrokerAddress) -> dict[str, Any]:
         "socket.nagle.disable": True,
     }
     if address.command_config is not None:
-        config |= read_properties(address.command_config)
+        config |= parse_properties(address.command_config.read_text(encoding="utf-8"))
     _require_reachable(str(config["bootstrap.servers"]), min(CONNECT_TIMEOUT_S, address.timeout_s))
     return config
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """A .properties file of plain `key=value` lines."""
-    properties: dict[str, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        text = line.strip()
-        if not text or text.startswith(("#", "!")):
-            continue
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise RequestFailed(f"{path}, line {number}: {text!r} is not of the form key=value")
-        properties[key.strip()] = value.strip()
-    return properties
 
 
 def _require_reachable(bootstrap: str, timeout_s: float) -> None:

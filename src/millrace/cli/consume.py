@@ -79,7 +79,9 @@ class _MomentType(click.ParamType[Moment]):
 @click.option(
     "--to", "stop", type=_MomentType(), metavar="MOMENT", help="Where to stop; that message is not printed."
 )
-@click.option("-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option(
+    "-n", "--max-messages", type=click.IntRange(min=1), metavar="N", help="Stop after so many messages."
+)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new messages [stop at the present end].")
 @click.option(
     "--format", "form", type=click.Choice(("text", "json", "template")), default="text", show_default=True
@@ -279,7 +281,7 @@ def _print_messages(
     count = 0
     while stops:
         wanted = BATCH_MESSAGES if max_messages is None else min(BATCH_MESSAGES, max_messages - count)
-        for received in consumer.consume(wanted, timeout=POLL_S):
+        for received in _next_batch(consumer, wanted):
             number = received.partition()
             if number not in stops:
                 continue
@@ -300,6 +302,14 @@ def _print_messages(
         if max_messages is not None and count >= max_messages:
             break
     return count
+
+
+def _next_batch(consumer: Consumer, count_max: int) -> list[Received]:
+    """What is there already, or the first message that comes: none waits for others to fill a batch."""
+    first = consumer.poll(POLL_S)
+    if first is None:
+        return []
+    return [first, *(consumer.consume(count_max - 1, timeout=0) if count_max > 1 else ())]
 
 
 def _finish(consumer: Consumer, topic: str, number: int, stops: dict[int, int | None]) -> None:

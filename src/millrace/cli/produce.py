@@ -70,7 +70,11 @@ class Deliveries:
     help="A header for every message. Repeatable.",
 )
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), help="Send to this partition [chosen by the key]."
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Send to this partition [chosen by the key].",
 )
 @click.option("--repartition", is_flag=True, help="Choose partitions by key, whatever the JSON lines say.")
 @click.option("--base64", "is_base64", is_flag=True, help="Keys and values in the lines are base64.")

@@ -25,10 +25,18 @@ COMMAND: Final = topic
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions [the broker's default]."
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of partitions [the broker's default].",
 )
 @click.option(
-    "-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each [the broker's default]."
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Copies of each [the broker's default].",
 )
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable."
@@ -124,7 +132,11 @@ def describe(names: tuple[str, ...], as_json: bool, **address: Any) -> None:
 @topic.command()
 @click.argument("name", metavar="TOPIC")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="New number of partitions; it can only grow."
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="New number of partitions; it can only grow.",
 )
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting. Repeatable."

@@ -1,0 +1,94 @@
+"""From the options of `millrace serve` to a broker's configuration; `millrace doctor` judges the same one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from millrace.cli.options import key_values
+
+if TYPE_CHECKING:
+    from millrace.broker.config import BrokerConfig
+
+LISTENER_NAME: Final = "PLAINTEXT"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def broker_setting_options(command: _Command) -> _Command:
+    """Add the options that `load_config` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load_config(
+    *, data_dir: Path | None, listen: str | None, config_file: Path | None, settings: tuple[str, ...]
+) -> BrokerConfig:
+    """The configuration that these options, the file and the environment give together."""
+    from millrace.broker.config import load
+
+    return load(config_file, overrides(data_dir, listen, settings), os.environ)
+
+
+def overrides(data_dir: Path | None, listen: str | None, settings: tuple[str, ...]) -> dict[str, str]:
+    """All options as settings; the short forms and --set must not contradict each other."""
+    result = key_values(settings, option="--set")
+    short_forms = (
+        ("--data-dir", "log.dirs", None if data_dir is None else str(data_dir)),
+        (
+            "--listen",
+            "listeners",
+            None if listen is None else f"{LISTENER_NAME}://{_checked_address(listen)}",
+        ),
+    )
+    for option, name, value in short_forms:
+        if value is None:
+            continue
+        if name in result:
+            raise click.UsageError(f"{option} and --set {name}=... say the same thing: give one of them")
+        result[name] = value
+    return result
+
+
+def _checked_address(text: str) -> str:
+    host, separator, port = text.rpartition(":")
+    if (
+        not separator
+        or not port.isdecimal()
+        or int(port) > 65535
+        or (":" in host and not host.startswith("["))
+    ):
+        raise click.BadParameter(f"{text!r} is not of the form HOST:PORT", param_hint="'--listen'")
+    return text
+
+
+_OPTIONS: Final = (
+    click.option(
+        "-d",
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Where messages and metadata are kept (log.dirs).",
+    ),
+    click.option(
+        "-l",
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where to listen for clients (listeners). An empty host means all interfaces.",
+    ),
+    click.option(
+        "-c",
+        "--config",
+        "config_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A TOML or .properties file of settings.",
+    ),
+    click.option(
+        "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting. Repeatable."
+    ),
+)
