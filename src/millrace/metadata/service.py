@@ -231,10 +231,11 @@ class Metadata:
                 _or_raise(outcome)
         return plan.strays
 
-    async def confirm_deletion(self, topic_id: TopicId, node_id: NodeId) -> None:
-        """This broker has no log of the deleted topic any more."""
-        (outcome,) = await self._submit([ConfirmDeletion(topic_id, node_id)], _nothing, is_local=False)
-        _or_raise(outcome)
+    async def confirm_deletions(self, topic_ids: Sequence[TopicId], node_id: NodeId) -> None:
+        """This broker has no log of these deleted topics any more."""
+        commands = [ConfirmDeletion(topic_id, node_id) for topic_id in topic_ids]
+        for outcome in await self._submit(commands, _nothing, is_local=False):
+            _or_raise(outcome)
 
     # Committing.
 

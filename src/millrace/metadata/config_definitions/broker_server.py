@@ -84,7 +84,7 @@ _NETWORK: Final = (
     Setting(
         name="listeners",
         type=_LIST,
-        default=("PLAINTEXT://:9092",),
+        default=("PLAINTEXT://127.0.0.1:9092",),
         doc="The addresses to listen on, as NAME://host:port. An empty host means all interfaces, port 0 "
         "any free port.",
         importance=_HIGH,

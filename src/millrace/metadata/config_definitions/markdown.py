@@ -36,6 +36,10 @@ tool: for one broker, or for all of them at once unless *for each broker* is sai
 counts before what is set for its broker, that before what is set for all brokers, and that before the file.
 """
 
+_TOPIC_HEAD = """Every one of them can be changed while running. Without a value of its own, a topic takes
+the first of the broker settings named under *default* that has one.
+"""
+
 _UPDATE_WORDS = {
     UpdateMode.READ_ONLY: "only by a restart",
     UpdateMode.PER_BROKER: "while running, for each broker",
@@ -50,9 +54,7 @@ def render_markdown() -> str:
         "## Settings of a broker\n",
         *_section(BROKER_SETTINGS.values()),
         "## Settings of a topic\n",
-        "Every one of them can be changed while running. Without a value of its own, a topic takes the "
-        "first of the",
-        "broker settings named under *default* that has one.\n",
+        _TOPIC_HEAD,
         *_section(TOPIC_SETTINGS.values()),
         "## Settings of Kafka without meaning here\n",
         "| setting | why |",
@@ -90,6 +92,6 @@ def _shown(value: Value) -> str:
     if value is None:
         return "none"
     text = format_value(value)
-    if value == INT_MAX or value == LONG_MAX or (isinstance(value, float) and value > LONG_MAX):
+    if value in (INT_MAX, LONG_MAX) or (isinstance(value, float) and value > LONG_MAX):
         return f"`{text}` (no limit)"
     return f"`{text}`" if text else "empty"
