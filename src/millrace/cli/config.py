@@ -33,9 +33,17 @@ _UPDATE_WORDS: Final = {
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--topic", "only_topic", is_flag=True, help="Only the settings of topics.")
 @click.option("--broker", "only_broker", is_flag=True, help="Only the settings of brokers.")
+@click.option("--markdown", is_flag=True, help="Print the whole reference as a Markdown page.")
 @json_option
-def docs(names: tuple[str, ...], only_topic: bool, only_broker: bool, as_json: bool) -> None:
+def docs(names: tuple[str, ...], only_topic: bool, only_broker: bool, markdown: bool, as_json: bool) -> None:
     """Explain all settings, or those whose name contains one of the NAMEs."""
+    if markdown:
+        if names or only_topic or only_broker or as_json:
+            raise click.UsageError("--markdown prints everything and goes with no other option")
+        from millrace.metadata.config_definitions.markdown import render_markdown
+
+        click.echo(render_markdown(), nl=False)
+        return
     from millrace.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
 
     scopes = (("broker", BROKER_SETTINGS, only_topic), ("topic", TOPIC_SETTINGS, only_broker))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+__all__: Final = ["override"]
 
 if TYPE_CHECKING:
-    from typing_extensions import override as override
+    from typing_extensions import override
 else:
     _Method = TypeVar("_Method")
 

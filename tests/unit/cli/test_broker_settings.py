@@ -91,3 +91,8 @@ def test_config_docs_explains_settings_by_part_of_their_name() -> None:
     text = CliRunner().invoke(CLI, ["config", "docs"]).output
     assert "log.retention.ms" in text
     assert CliRunner().invoke(CLI, ["config", "docs", "no.such.setting"]).exit_code == 1
+
+
+def test_config_docs_as_markdown_is_the_page_of_the_docs() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+    assert CliRunner().invoke(CLI, ["config", "docs", "--markdown"]).output == page.read_text()
