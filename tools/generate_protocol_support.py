@@ -27,6 +27,8 @@ except that ApiVersions of an unknown version is answered with the versions that
 NOTES: Final[dict[int, str]] = {
     0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients "
     "that look for them, and they are refused, as in Kafka 4",
+    1: "with sessions, topic ids and leader epochs; a single broker names no replica in the reader's rack",
+    2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
     22: "ids for idempotent producers; transactional ids are refused",
 }
