@@ -1,0 +1,47 @@
+"""The one list of the APIs that this broker serves; dispatch, ApiVersions and the docs follow from it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.broker.dispatch import Api
+from millrace.broker.handlers.api_versions import API_VERSIONS
+from millrace.broker.handlers.configs import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
+from millrace.broker.handlers.fetch import FETCH
+from millrace.broker.handlers.log_dirs import DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS
+from millrace.broker.handlers.metadata import DESCRIBE_CLUSTER, METADATA
+from millrace.broker.handlers.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from millrace.broker.handlers.produce import PRODUCE
+from millrace.broker.handlers.producers import INIT_PRODUCER_ID
+from millrace.broker.handlers.records import DELETE_RECORDS
+from millrace.broker.handlers.topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from millrace.broker.handlers.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+
+__all__: Final = ["APIS"]
+
+APIS: Final[tuple[Api, ...]] = (
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DELETE_RECORDS,
+    INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    CREATE_PARTITIONS,
+    INCREMENTAL_ALTER_CONFIGS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_PRODUCERS,
+    LIST_CONFIG_RESOURCES,
+    DESCRIBE_TOPIC_PARTITIONS,
+)

@@ -1,0 +1,182 @@
+"""AlterConfigs and IncrementalAlterConfigs: every resource is changed as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from millrace.broker import loggers
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api
+from millrace.broker.handlers.configs.resources import ResourceType, this_broker, unknown_type
+from millrace.broker.outcomes import outcomes_of
+from millrace.broker.wire_errors import error_code, error_message
+from millrace.metadata.commands import (
+    Alteration,
+    AlterOperation,
+    BrokerResource,
+    ConfigResource,
+    TopicResource,
+)
+from millrace.metadata.errors import ContradictoryRequest, InvalidConfig, MetadataError
+from millrace.metadata.topic_names import check_topic_name
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages import alter_configs as full
+from millrace.wire.messages import incremental_alter_configs as incremental
+
+Resource = TypeVar("Resource", full.AlterConfigsResource, incremental.AlterConfigsResource)
+Wanted = TypeVar("Wanted")
+Place = tuple[int, str]
+Outcome = MetadataError | None
+
+
+async def alter_configs(ctx: RequestContext, request: full.AlterConfigsRequest) -> full.AlterConfigsResponse:
+    def read(resource: full.AlterConfigsResource) -> tuple[ConfigResource, dict[str, str]]:
+        return _metadata_resource(ctx, resource), _exact_configs(resource)
+
+    wanted, outcomes = _read_all(request.resources, read)
+    replaced = ctx.services.metadata.replace_configs(
+        list(wanted.values()), validate_only=request.validate_only
+    )
+    outcomes.update(zip(wanted, await outcomes_of(replaced, len(wanted)), strict=True))
+    return full.AlterConfigsResponse(
+        responses=[
+            full.AlterConfigsResourceResponse(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                error_code=_code(resource.resource_type, outcome),
+                error_message=None if outcome is None else error_message(outcome),
+            )
+            for resource, outcome in _in_order(request.resources, outcomes)
+        ]
+    )
+
+
+async def incremental_alter_configs(
+    ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest
+) -> incremental.IncrementalAlterConfigsResponse:
+    def read(
+        resource: incremental.AlterConfigsResource,
+    ) -> tuple[ConfigResource, Sequence[Alteration]] | None:
+        alterations = [_alteration(config) for config in resource.configs]
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            _alter_loggers(ctx, resource.resource_name, alterations, validate_only=request.validate_only)
+            return None
+        return _metadata_resource(ctx, resource), alterations
+
+    found, outcomes = _read_all(request.resources, read)
+    wanted = {place: change for place, change in found.items() if change is not None}
+    altered = ctx.services.metadata.alter_configs(list(wanted.values()), validate_only=request.validate_only)
+    outcomes.update(zip(wanted, await outcomes_of(altered, len(wanted)), strict=True))
+    return incremental.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental.AlterConfigsResourceResponse(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                error_code=_code(resource.resource_type, outcome),
+                error_message=None if outcome is None else error_message(outcome),
+            )
+            for resource, outcome in _in_order(request.resources, outcomes)
+        ]
+    )
+
+
+def _read_all(
+    resources: Iterable[Resource], read: Callable[[Resource], Wanted]
+) -> tuple[dict[Place, Wanted], dict[Place, Outcome]]:
+    """What each resource of a request is to become, and the errors of those that make no sense."""
+    counts: dict[Place, int] = {}
+    for resource in resources:
+        place = (resource.resource_type, resource.resource_name)
+        counts[place] = counts.get(place, 0) + 1
+    wanted: dict[Place, Wanted] = {}
+    outcomes: dict[Place, Outcome] = {}
+    for resource in resources:
+        place = (resource.resource_type, resource.resource_name)
+        try:
+            if counts[place] > 1:
+                raise ContradictoryRequest("each resource may be there at most once in a request")
+            wanted[place] = read(resource)
+        except MetadataError as error:
+            outcomes[place] = error
+    return wanted, outcomes
+
+
+def _in_order(
+    resources: Iterable[Resource], outcomes: dict[Place, Outcome]
+) -> Iterable[tuple[Resource, Outcome]]:
+    for resource in resources:
+        yield resource, outcomes.get((resource.resource_type, resource.resource_name))
+
+
+def _metadata_resource(
+    ctx: RequestContext, resource: full.AlterConfigsResource | incremental.AlterConfigsResource
+) -> ConfigResource:
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            check_topic_name(resource.resource_name)
+            return TopicResource(resource.resource_name)
+        case ResourceType.BROKER:
+            return BrokerResource(
+                this_broker(resource.resource_name, ctx.services.config.node_id, or_all=True)
+            )
+        case _:
+            raise unknown_type(resource.resource_type)
+
+
+def _exact_configs(resource: full.AlterConfigsResource) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in resource.configs:
+        if config.value is None:
+            raise ContradictoryRequest(f"the setting {config.name} is to be set, but without a value")
+        if config.name in configs:
+            raise ContradictoryRequest(f"the setting {config.name} is altered twice in one request")
+        configs[config.name] = config.value
+    return configs
+
+
+def _alteration(config: incremental.AlterableConfig) -> Alteration:
+    try:
+        operation = AlterOperation(config.config_operation)
+    except ValueError:
+        raise ContradictoryRequest(
+            f"the setting {config.name}: there is no operation {config.config_operation}"
+        ) from None
+    return Alteration(config.name, operation, config.value)
+
+
+def _alter_loggers(
+    ctx: RequestContext, broker: str, alterations: Sequence[Alteration], *, validate_only: bool
+) -> None:
+    """Levels live in this process alone, so that they are changed at once and forgotten with it."""
+    this_broker(broker, ctx.services.config.node_id, or_all=False)
+    for name, operation, level in alterations:
+        if operation not in (AlterOperation.SET, AlterOperation.DELETE):
+            raise ContradictoryRequest(
+                f"logger {name}: a level is set or deleted, {operation.name} means nothing"
+            )
+        if operation is AlterOperation.SET and level is None:
+            raise ContradictoryRequest(f"logger {name} is to be set, but without a level")
+    # First all of them for show: either every logger changes or none.
+    for is_rehearsal in (True, False):
+        for name, operation, level in alterations:
+            new_level = level if operation is AlterOperation.SET else None
+            loggers.set_level(name, new_level, validate_only=validate_only or is_rehearsal)
+
+
+def _code(resource_type: int, outcome: Outcome) -> ErrorCode:
+    if outcome is None:
+        return ErrorCode.NONE
+    if resource_type == ResourceType.BROKER and isinstance(outcome, InvalidConfig):
+        # Kafka tells topics and brokers apart here, and clients may rely on it.
+        return ErrorCode.INVALID_REQUEST
+    return error_code(outcome)
+
+
+# v2 is the flexible encoding.
+ALTER_CONFIGS: Final = Api(ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=alter_configs)
+# v1 is the flexible encoding.
+INCREMENTAL_ALTER_CONFIGS: Final = Api(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=incremental_alter_configs
+)

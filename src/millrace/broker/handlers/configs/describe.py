@@ -1,0 +1,112 @@
+"""DescribeConfigs: the values that count, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from millrace.broker import loggers
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api
+from millrace.broker.handlers.configs.resources import ResourceType, check_topic, this_broker, unknown_type
+from millrace.broker.wire_errors import error_code, error_message
+from millrace.core.errors import MillraceError
+from millrace.metadata.config_definitions import (
+    BrokerLayers,
+    ConfigEntry,
+    ConfigSource,
+    describe_broker,
+    describe_topic,
+)
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+DYNAMIC_BROKER_LOGGER: Final = 6
+"""The source of a logger's level, which no setting knows."""
+
+
+def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_describe(ctx, request, resource) for resource in request.resources]
+    )
+
+
+def _describe(
+    ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            result.configs = _loggers(ctx, resource)
+        else:
+            result.configs = [_config(entry, request) for entry in _entries(ctx, resource)]
+    except MillraceError as error:
+        result.error_code = error_code(error)
+        result.error_message = error_message(error)
+    return result
+
+
+def _entries(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    image = ctx.services.metadata.image
+    # An empty list of names asks for all of them, as null does.
+    names = resource.configuration_keys or None
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            check_topic(image, resource.resource_name)
+            return describe_topic(
+                image.topics[resource.resource_name].configs, ctx.services.config.layers, names
+            )
+        case ResourceType.BROKER:
+            if this_broker(resource.resource_name, ctx.services.config.node_id, or_all=True) is None:
+                return _cluster_defaults(image.default_broker_config, names)
+            return describe_broker(ctx.services.config.layers, names)
+        case _:
+            raise unknown_type(resource.resource_type)
+
+
+def _cluster_defaults(configs: Mapping[str, str], names: Sequence[str] | None) -> list[ConfigEntry]:
+    """Only what is set for all brokers: the rest is different on each."""
+    chosen = [name for name in configs if names is None or name in names]
+    layer = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        entry._replace(synonyms=tuple(synonym for synonym in entry.synonyms if synonym.source is layer))
+        for entry in describe_broker(BrokerLayers(dynamic_default=configs), chosen)
+    ]
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _loggers(ctx: RequestContext, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+    this_broker(resource.resource_name, ctx.services.config.node_id, or_all=False)
+    names = resource.configuration_keys
+    return [
+        DescribeConfigsResourceResult(name=name, value=level, config_source=DYNAMIC_BROKER_LOGGER)
+        for name, level in loggers.logger_levels().items()
+        if not names or name in names
+    ]
+
+
+# v1 synonyms and sources, v3 documentation and types, v4 the flexible encoding.
+DESCRIBE_CONFIGS: Final = Api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), handle=describe_configs)

@@ -1,0 +1,82 @@
+"""What can have settings, and ListConfigResources, which lists it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api
+from millrace.core.ids import NodeId
+from millrace.metadata.errors import ContradictoryRequest, UnknownTopic
+from millrace.metadata.image import Image
+from millrace.metadata.topic_names import check_topic_name
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+class ResourceType(enum.IntEnum):
+    """The numbers are the protocol's. Client metrics and groups have no settings here yet."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def unknown_type(resource_type: int) -> ContradictoryRequest:
+    return ContradictoryRequest(f"there are no settings of the resource type {resource_type} here")
+
+
+def check_topic(image: Image, name: str) -> None:
+    """Raise InvalidTopicName or UnknownTopic unless there is such a topic."""
+    check_topic_name(name)
+    if name not in image.topics:
+        raise UnknownTopic(name)
+
+
+def this_broker(name: str, node_id: NodeId, *, or_all: bool) -> NodeId | None:
+    """The broker that a resource's name means, None for all brokers. A broker answers for no other one."""
+    if name == "" and or_all:
+        return None
+    if name != str(node_id):
+        what = f"broker {node_id}" + (" or, without a name, all brokers" if or_all else "")
+        raise ContradictoryRequest(f"this broker knows the settings of {what}, not of {name!r}")
+    return node_id
+
+
+def list_config_resources(
+    ctx: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    wanted = request.resource_types or list(ResourceType)
+    if ctx.api_version == 0:
+        # This version was made for client metrics alone and has no field to say so.
+        wanted = [ResourceType.CLIENT_METRICS]
+    if any(resource_type not in list(ResourceType) for resource_type in wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    image = ctx.services.metadata.image
+    brokers = [str(node_id) for node_id in image.brokers]
+    names = {
+        ResourceType.TOPIC: sorted(image.topics),
+        ResourceType.BROKER: brokers,
+        ResourceType.BROKER_LOGGER: brokers,
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in dict.fromkeys(ResourceType(number) for number in wanted)
+            for name in names.get(resource_type, ())
+        ]
+    )
+
+
+# v1 lists every kind of resource, not only client metrics.
+LIST_CONFIG_RESOURCES: Final = Api(
+    ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=list_config_resources
+)

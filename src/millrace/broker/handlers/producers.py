@@ -1,0 +1,46 @@
+"""InitProducerId: the identity under which an idempotent producer numbers its batches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api
+from millrace.broker.wire_errors import error_code
+from millrace.core.errors import MillraceError
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NO_EPOCH: Final = -1
+FIRST_EPOCH: Final = 0
+
+
+async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    # Half an identity is a mistake of the client. A whole one means that it wants to start over after an
+    # error: as in Kafka it gets a new id, which says the same to every partition as a higher epoch would.
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _refused(_transactional_error(request))
+    try:
+        producer_id = await ctx.services.producer_ids.next()
+    except MillraceError as error:
+        return _refused(error_code(error))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+
+
+def _transactional_error(request: InitProducerIdRequest) -> ErrorCode:
+    """There is no transaction coordinator in this broker, however often a client asks, so the answer is one
+    that clients take as final. The APIs of transactions are not advertised, and most clients stop there."""
+    if request.transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.UNSUPPORTED_VERSION
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)
+
+
+# v2 is the flexible encoding, v3 names the identity to replace, v4 and v5 know more errors of transactions.
+INIT_PRODUCER_ID: Final = Api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5), handle=init_producer_id)

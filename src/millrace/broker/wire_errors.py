@@ -1,0 +1,99 @@
+"""Which Kafka error code stands for each expected failure. The one table; lower packages know no codes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
+from millrace.core.errors import MillraceError
+from millrace.log import errors as log_errors
+from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
+from millrace.metadata import errors as metadata_errors
+from millrace.replica.partition import FencedLeaderEpoch, UnknownLeaderEpoch
+from millrace.wire.compression import CorruptCompression, DecompressedTooLarge
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.errors import MalformedRequest, UnknownVersion
+from millrace.wire.record_spans import MalformedBatch
+
+WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
+    # Requests.
+    MalformedRequest: ErrorCode.INVALID_REQUEST,
+    UnknownVersion: ErrorCode.UNSUPPORTED_VERSION,
+    SessionNotFound: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    InvalidSessionEpoch: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    SessionTopicIdsDiffer: ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
+    UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    # Records. A batch with a sound checksum that makes no sense will make none when it is sent again, so it
+    # gets INVALID_RECORD and not CORRUPT_MESSAGE, which clients retry.
+    log_errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    log_errors.UnsupportedBatchFormat: ErrorCode.INVALID_RECORD,
+    log_errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    InvalidRecords: ErrorCode.INVALID_RECORD,
+    MalformedBatch: ErrorCode.INVALID_RECORD,
+    CorruptCompression: ErrorCode.INVALID_RECORD,
+    InvalidRecordTimestamps: ErrorCode.INVALID_TIMESTAMP,
+    log_errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    log_errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    log_errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    log_errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # Logs and disks.
+    log_errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    log_errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
+    # The client asks for metadata and finds out whether the topic is gone.
+    log_errors.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    log_errors.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.DiskFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.ReadOnlyDisk: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.FileMissing: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.TooManyOpenFiles: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.LogDirectoryOffline: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.TopicIdMismatch: ErrorCode.INCONSISTENT_TOPIC_ID,
+    # These end a start; no client is there to see them.
+    log_errors.DirectoryLocked: ErrorCode.UNKNOWN_SERVER_ERROR,
+    log_errors.DirectoryMismatch: ErrorCode.UNKNOWN_SERVER_ERROR,
+    # What a user asked of the cluster and cannot have.
+    metadata_errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    metadata_errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    metadata_errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    metadata_errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    metadata_errors.TopicDeletionDisabled: ErrorCode.TOPIC_DELETION_DISABLED,
+    metadata_errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    metadata_errors.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
+    metadata_errors.InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    metadata_errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    metadata_errors.SettingNotDynamic: ErrorCode.INVALID_REQUEST,
+    metadata_errors.ContradictoryRequest: ErrorCode.INVALID_REQUEST,
+    metadata_errors.UnknownBroker: ErrorCode.INVALID_REQUEST,
+    # The metadata store. What was asked for may or may not have happened, which is what a time-out tells.
+    metadata_errors.StoreUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+    metadata_errors.TooManyConflicts: ErrorCode.REQUEST_TIMED_OUT,
+    metadata_errors.StoreDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
+    metadata_errors.NodeIdInUse: ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    metadata_errors.LeaseExpired: ErrorCode.STALE_BROKER_EPOCH,
+    metadata_errors.ClusterMismatch: ErrorCode.INCONSISTENT_CLUSTER_ID,
+    # Dealt with inside the metadata, or the end of a start; reaching a client would be our bug.
+    metadata_errors.MetadataError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    metadata_errors.NodeIdMismatch: ErrorCode.UNKNOWN_SERVER_ERROR,
+    metadata_errors.Conflict: ErrorCode.UNKNOWN_SERVER_ERROR,
+    metadata_errors.StoreWentBack: ErrorCode.UNKNOWN_SERVER_ERROR,
+    metadata_errors.WatchLost: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def error_code(error: MillraceError) -> ErrorCode:
+    """The code that tells a client of this failure."""
+    return WIRE_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def error_message(error: MillraceError) -> str | None:
+    """What a client may read about this failure; our own bugs keep their details to the log."""
+    code = error_code(error)
+    return code.message if code is ErrorCode.UNKNOWN_SERVER_ERROR else str(error)
+
+
+def record_errors(error: MillraceError) -> tuple[tuple[int, str | None], ...]:
+    """Which records of a refused batch are to blame, where that is known."""
+    return error.record_errors if isinstance(error, InvalidRecords) else ()
