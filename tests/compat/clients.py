@@ -164,17 +164,19 @@ class KafkaPythonClient(Client):
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=bootstrap, group_id=None, auto_offset_reset="none", check_crcs=True
         )
-        partitions = {kafka.TopicPartition(*where): span for where, span in spans.items()}
-        consumer.assign(list(partitions))
-        for partition, (start, _) in partitions.items():
-            consumer.seek(partition, start)
-        received: list[Received] = []
-        deadline = time.monotonic() + READ_DEADLINE_S
-        while len(received) < expected_count(spans) and time.monotonic() < deadline:
-            for records in consumer.poll(timeout_ms=200).values():
-                received += [_from_kafka_python(record) for record in records]
-        consumer.close()
-        return received
+        try:
+            partitions = {kafka.TopicPartition(*where): span for where, span in spans.items()}
+            consumer.assign(list(partitions))
+            for partition, (start, _) in partitions.items():
+                consumer.seek(partition, start)
+            received: list[Received] = []
+            deadline = time.monotonic() + READ_DEADLINE_S
+            while len(received) < expected_count(spans) and time.monotonic() < deadline:
+                for records in consumer.poll(timeout_ms=200).values():
+                    received += [_from_kafka_python(record) for record in records]
+            return received
+        finally:
+            consumer.close()
 
 
 def _from_kafka_python(record: Any) -> Received:

@@ -9,7 +9,12 @@ import pytest
 from tests.conftest import CheckDisks, broker_class
 from tests.harness.process import BrokerProcess
 
-SETTINGS = {"auto.create.topics.enable": "false", "num.partitions": "3"}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "num.partitions": "3",
+    # Tests write old timestamps; retention must not delete them in the middle of a long run.
+    "log.retention.check.interval.ms": "3600000",
+}
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,14 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def eventually(holds: Callable[[], bool], deadline_s: float = 15.0, pause_s: float = 0.05) -> None:
+    """Wait until `holds()`; fail if it never does."""
+    deadline = time.monotonic() + deadline_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {deadline_s} s: {holds}"
+        time.sleep(pause_s)
 
 
 class BrokerProcess:
@@ -61,8 +69,9 @@ class BrokerProcess:
         return dict(os.environ)
 
     def partition_dirs(self) -> list[Path]:
-        """The directories of partitions that the broker left on disk."""
-        return sorted(path.parent for path in self.data_dir.glob("*/partition.metadata"))
+        """The directories of partitions on disk, without those that were about to be deleted."""
+        directories = (path.parent for path in self.data_dir.glob("*/partition.metadata"))
+        return sorted(path for path in directories if not path.name.endswith("-delete"))
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for it to be ready."""

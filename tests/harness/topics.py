@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _COUNTER: Final = itertools.count(1)
 
@@ -32,12 +33,15 @@ def create_topic(
 
 
 def wait_for_topic(admin: Any, name: str, partitions: int, deadline_s: float = 20.0) -> None:
+    """Wait until every partition has a leader that serves it: Kafka announces leaders before they do."""
     deadline = time.monotonic() + deadline_s
+    wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
     while True:
-        topic = admin.list_topics(name, timeout=10).topics.get(name)
-        if topic is not None and topic.error is None:
-            leaders = [partition.leader for partition in topic.partitions.values()]
-            if len(leaders) == partitions and min(leaders) >= 0:
-                return
-        assert time.monotonic() < deadline, f"{name} has no {partitions} leaders after {deadline_s} s"
-        time.sleep(0.02)
+        try:
+            for outcome in admin.list_offsets(wanted, request_timeout=5).values():
+                outcome.result(10)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
