@@ -64,6 +64,7 @@ class CompactionJob:
     index_interval_bytes: int
     max_decompressed_message_bytes: int
     map_bytes_max: int
+    io_buffer_bytes: int = 512 * 1024
     io_bytes_per_second: float = float("inf")
     compression_levels: Mapping[int, int] = field(default_factory=dict)
     producers: Mapping[int, LastOfProducer] = field(default_factory=dict)
@@ -192,7 +193,7 @@ def _map_segment(
     put = keys.put
     first_dirty_offset = job.first_dirty_offset
     try:
-        for _, batch in read_batches(file, segment.size_bytes):
+        for _, batch in read_batches(file, segment.size_bytes, read_bytes=job.io_buffer_bytes):
             pace(len(batch))
             header = check_batch(batch)
             stats.bytes_mapped += len(batch)
@@ -224,7 +225,7 @@ def _rewrite(
 ) -> None:
     file = volume.file(segment_path(job.directory, segment.base_offset, LOG_SUFFIX))
     try:
-        for _, batch in read_batches(file, segment.size_bytes):
+        for _, batch in read_batches(file, segment.size_bytes, read_bytes=job.io_buffer_bytes):
             pace(len(batch))
             kept = batch_filter.filter(batch, check_batch(batch))
             if kept is not None:

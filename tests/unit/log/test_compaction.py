@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typing_extensions import override
 
 from millrace.log.batch_reader import read_batches
 from millrace.log.compaction import (
@@ -26,7 +25,7 @@ from millrace.log.key_offsets import ENTRY_BYTES
 from millrace.log.offset_index import OffsetIndex
 from millrace.log.time_index import TimeIndex
 from millrace.log.txn_index import AbortedTransaction, TxnIndex
-from millrace.log.volume import DiskFile, DiskVolume
+from millrace.log.volume import DiskVolume
 from millrace.wire.batch_header import DELETE_HORIZON_BIT, BatchHeader
 from millrace.wire.compression import Codec
 from millrace.wire.records import (
@@ -39,25 +38,10 @@ from millrace.wire.records import (
     check_batch,
     read_records,
 )
+from tests.unit.log.unsynced import UnsyncedVolume
 
 NOW = 10_000_000
 RETENTION = 1_000
-
-
-class UnsyncedFile(DiskFile):
-    @override
-    def sync(self) -> None:
-        """Durability is not what is tested here, and an fsync takes longer than everything else."""
-
-
-class UnsyncedVolume(DiskVolume):
-    @override
-    def file(self, path: str, *, create: bool = False) -> DiskFile:
-        return UnsyncedFile(self.pool, path, create=create)
-
-    @override
-    def sync_directory(self, path: str) -> None:
-        return
 
 
 @dataclass
