@@ -53,8 +53,8 @@ STANDARD: Final = Profile(
 QUICK: Final = Profile(
     name="quick",
     rounds=1,
-    java_records={100: 1_000_000, 1_000: 200_000},
-    produce_s=1.5,
+    java_records={100: 600_000, 1_000: 120_000},
+    produce_s=1.0,
     pipelined_s=1.0,
     consume_bytes=300 * MB,
     consume_passes=1,
@@ -67,7 +67,7 @@ QUICK: Final = Profile(
     idle_s=2.0,
     log_sizes_bytes=(100 * MB, 500 * MB),
     fetches=300,
-    settle_s=0.6,
+    settle_s=0.4,
 )
 
 # Seconds of every kind at their smallest: shows that all parts work, and nothing else.

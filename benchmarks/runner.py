@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.brokers import Broker, BrokerFactory, BrokerFailed, System
@@ -29,10 +29,23 @@ class Outcome:
         self.samples += [Sample(key, system, round_number, value) for key, value in figures.items()]
 
 
+def let_settle(profile: Profile) -> None:
+    """Let deletions and writes of the last round end, so that they do not fall into the next."""
+    time.sleep(profile.settle_s)
+    os.sync()
+
+
 class Runner:
-    def __init__(self, factory: BrokerFactory, profile: Profile, progress: Progress) -> None:
+    def __init__(
+        self,
+        factory: BrokerFactory,
+        profile: Profile,
+        progress: Progress,
+        settle: Callable[[Profile], None] | None = None,
+    ) -> None:
         self._factory = factory
         self._profile = profile
+        self._settle = settle or let_settle
         self._progress = progress
         self.outcome = Outcome()
 
@@ -71,7 +84,7 @@ class Runner:
             for broker in brokers:
                 label = f"{workload.name} {f'round {round_number}' if round_number else 'warm-up'}"
                 self._progress.step(f"{label}, {broker.system}")
-                self._settle()
+                self._settle(self._profile)
                 figures = self._measure_one(workload, broker, brokers, scale)
                 if figures is not None and round_number:
                     self.outcome.record(figures, broker.system, round_number)
@@ -99,18 +112,13 @@ class Runner:
         for round_number in range(1, workload.rounds(self._profile) + 1):
             for system in self._factory.systems:
                 self._progress.step(f"{workload.name} round {round_number}, {system}")
-                self._settle()
+                self._settle(self._profile)
                 try:
                     figures = workload.measure(self._factory, system, self._profile)
                 except (BrokerFailed, GeneratorFailed) as error:
                     self._fail(workload.name, system, error)
                 else:
                     self.outcome.record(figures, system, round_number)
-
-    def _settle(self) -> None:
-        """Let deletions and writes of the last round end, so that they do not fall into the next."""
-        time.sleep(self._profile.settle_s)
-        os.sync()
 
     def _fail(self, workload: str, system: System, error: Exception) -> None:
         message = f"{workload}, {system}: {error}"
