@@ -12,7 +12,8 @@ from millrace.log.segment_swap import finish_swaps
 from millrace.log.volume import Volume
 
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
-_IGNORED_DIRECTORY_SUFFIXES: Final = ("-future", "-stray")
+STRAY_DIRECTORY_SUFFIX: Final = "-stray"
+_IGNORED_DIRECTORY_SUFFIXES: Final = ("-future", STRAY_DIRECTORY_SUFFIX)
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted")
 _NAME_LENGTH_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
@@ -29,6 +30,12 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:
     """Where a partition's directory waits for its removal; nothing reads it any more."""
     suffix = f"-{topic_partition.partition}.{unique}{DELETE_DIRECTORY_SUFFIX}"
+    return topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Where a partition's directory is kept that belongs to no topic; nothing reads or removes it."""
+    suffix = f"-{topic_partition.partition}.{unique}{STRAY_DIRECTORY_SUFFIX}"
     return topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)] + suffix
 
 

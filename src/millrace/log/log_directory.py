@@ -22,6 +22,7 @@ from millrace.log.errors import DirectoryMismatch, LogDirectoryOffline, StorageE
 from millrace.log.layout import (
     DELETE_DIRECTORY_SUFFIX,
     deleted_directory_name,
+    stray_directory_name,
     find_segments,
     parse_directory_name,
 )
@@ -279,7 +280,8 @@ class LogDirectory:
             raise LogDirectoryOffline(self.path, self.offline_reason)
         log = self.logs.get(topic_partition)
         if log is not None and log.topic_id not in (topic_id, NO_TOPIC_ID):
-            self._put_aside(log)
+            # Of another topic with this name. Nobody has said that it was deleted.
+            self.set_aside(topic_partition)
             log = None
         if log is not None:
             if log.topic_id == NO_TOPIC_ID:
@@ -307,6 +309,15 @@ class LogDirectory:
         if log is not None:
             self._put_aside(log)
             await asyncio.get_running_loop().run_in_executor(None, self.volume.sync_directory, self.path)
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """Take a log that belongs to no topic out of service. Its files are kept under another name, for people."""
+        log = self.logs.pop(topic_partition)
+        self._dirty.pop(log, None)
+        log.discard()
+        aside = f"{self.path}/{stray_directory_name(topic_partition, self._ids.topic_id().hex())}"
+        self.volume.rename(log.path, aside)
+        logger.warning("%s belongs to no topic: kept as %s", topic_partition, aside)
 
     def _put_aside(self, log: PartitionLog) -> None:
         del self.logs[log.topic_partition]
@@ -440,6 +451,9 @@ class LogDirectory:
 
     def free_bytes(self) -> int:
         return self.volume.free_bytes(self.path)
+
+    def total_bytes(self) -> int:
+        return self.volume.total_bytes(self.path)
 
     # The end
 

@@ -31,7 +31,7 @@ from millrace.log.errors import (
     StorageError,
 )
 from millrace.log.group_commit import GroupCommit
-from millrace.log.producer_state import BATCHES_REMEMBERED, ProducerStates, RememberedBatch, add_to_sequence
+from millrace.log.producer_state import BATCHES_REMEMBERED, SEQUENCE_MAX, ProducerStates
 from millrace.log.segment import EMPTY_SLICE, LogSlice, Segment
 from millrace.log.transactions import apply_batch
 from millrace.log.txn_index import AbortedTransaction
@@ -63,6 +63,8 @@ _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
 _unpack_header: Final = HEADER.unpack_from
 _write_prefix: Final = _PREFIX.pack_into
+# A named tuple's own constructor costs twice as much.
+_new_tuple: Final = tuple.__new__
 
 
 class LogHome(Protocol):
@@ -251,16 +253,21 @@ class PartitionLog:
         if leader_epoch != self._latest_epoch:
             self.start_epoch(leader_epoch)
         _write_prefix(batch, 0, base_offset, length, leader_epoch)
+        position = segment.size_bytes
         try:
-            segment.append(batch, base_offset, last_offset, max_timestamp)
+            segment.file.write_at(position, batch)
         except StorageError as error:
             self._write_failed(segment, error)
             raise
+        segment.size_bytes = position + size
+        segment.note(position, size, base_offset, last_offset, max_timestamp)
         self.log_end_offset = last_offset + 1
 
         if producer_id >= 0:
             assert producers is not None
-            last_sequence = add_to_sequence(sequence, delta)
+            last_sequence = sequence + delta
+            if last_sequence > SEQUENCE_MAX:
+                last_sequence -= SEQUENCE_MAX + 1
             if entry is None or attributes & TRANSACTIONAL_BIT:
                 producers.record(
                     producer_id,
@@ -278,14 +285,14 @@ class PartitionLog:
                 entry.last_timestamp = max_timestamp
                 entry.last_append_ms = now_ms
                 batches = entry.batches
-                batches.append(RememberedBatch(last_sequence, last_offset, delta, max_timestamp))
+                batches.append((last_sequence, last_offset, delta, max_timestamp))
                 if len(batches) > BATCHES_REMEMBERED:
                     del batches[0]
         if not self._is_dirty:
             self._became_dirty()
         if last_offset >= self._flush_at:
             self.flush_is_due = True
-        return Appended(base_offset, last_offset, append_time_ms, False)
+        return _new_tuple(Appended, (base_offset, last_offset, append_time_ms, False))
 
     def append_replicated(self, records: memoryview) -> None:
         """Write batches that have their offsets and epochs already: from a leader, or a coordinator's markers."""
@@ -313,11 +320,14 @@ class PartitionLog:
             producers = self._load_producers()
         if epoch != self._latest_epoch and self.epochs.assign(epoch, base_offset):
             self._epochs_changed()
+        position = segment.size_bytes
         try:
-            segment.append(batch, base_offset, last_offset, max_timestamp)
+            segment.file.write_at(position, batch)
         except StorageError as error:
             self._write_failed(segment, error)
             raise
+        segment.size_bytes = position + len(batch)
+        segment.note(position, len(batch), base_offset, last_offset, max_timestamp)
         self.log_end_offset = last_offset + 1
         if header[9] >= 0:
             aborted = apply_batch(producers, header, batch, now_ms=self._home.wall_ms())
@@ -426,7 +436,7 @@ class PartitionLog:
                 # Compaction may leave a segment that ends before the next one begins.
                 number += 1
                 continue
-            if found.header[0] >= limit_offset:
+            if found.base_offset >= limit_offset:
                 return EMPTY_SLICE
             start = found.position
             upper = self.log_end_offset if is_last else self._segments[number + 1].base_offset
@@ -435,12 +445,11 @@ class PartitionLog:
                 if damaged.position > start:
                     end = min(end, damaged.position)
                     break
-            first_end = start + LENGTH_END + found.header[1]
             end = segment.boundary(start, end, max_bytes)
             if end <= start:
                 if not min_one:
                     return EMPTY_SLICE
-                end = first_end
+                end = found.end
             return LogSlice(segment.file.handle(), start, end - start, False)
         return EMPTY_SLICE
 

@@ -36,10 +36,6 @@ class RememberedBatch(NamedTuple):
     def base_offset(self) -> int:
         return self.last_offset - self.offset_delta
 
-    @property
-    def first_sequence(self) -> int:
-        return subtract_from_sequence(self.last_sequence, self.offset_delta)
-
 
 class ProducerEntry:
     __slots__ = (
@@ -55,7 +51,8 @@ class ProducerEntry:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.last_sequence = NO_SEQUENCE
-        self.batches: list[RememberedBatch] = []
+        self.batches: list[tuple[int, int, int, int]] = []
+        """The fields of RememberedBatch; plain, because every append adds one."""
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.last_append_ms = -1
@@ -64,7 +61,7 @@ class ProducerEntry:
 
     @property
     def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else -1
+        return self.batches[-1][1] if self.batches else -1
 
 
 class ProducerStates:
@@ -86,8 +83,8 @@ class ProducerStates:
             return None
         if epoch == entry.epoch:
             for batch in entry.batches:
-                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
-                    return batch
+                if batch[0] == last_sequence and subtract_from_sequence(batch[0], batch[2]) == first_sequence:
+                    return RememberedBatch(*batch)
         elif epoch < entry.epoch:
             raise ProducerFenced(producer_id, epoch=epoch, current_epoch=entry.epoch)
         expected = next_sequence(entry.last_sequence) if epoch == entry.epoch else 0
@@ -118,7 +115,7 @@ class ProducerStates:
         entry.last_timestamp = timestamp
         entry.last_append_ms = now_ms
         batches = entry.batches
-        batches.append(RememberedBatch(last_sequence, last_offset, offset_delta, timestamp))
+        batches.append((last_sequence, last_offset, offset_delta, timestamp))
         if len(batches) > BATCHES_REMEMBERED:
             del batches[0]
         if is_transactional and entry.current_txn_first_offset < 0:
@@ -169,9 +166,9 @@ class ProducerStates:
         if entry is None or header[5] & CONTROL_BIT or header[10] != entry.epoch:
             return
         last_offset = base_offset + delta
-        older = RememberedBatch(add_to_sequence(header[11], delta), last_offset, delta, timestamp)
-        position = sum(1 for batch in entry.batches if batch.last_offset < last_offset)
-        if position == len(entry.batches) or entry.batches[position].last_offset == last_offset:
+        older = (add_to_sequence(header[11], delta), last_offset, delta, timestamp)
+        position = sum(1 for batch in entry.batches if batch[1] < last_offset)
+        if position == len(entry.batches) or entry.batches[position][1] == last_offset:
             return
         entry.batches.insert(position, older)
         if len(entry.batches) > BATCHES_REMEMBERED:
@@ -227,14 +224,14 @@ def subtract_from_sequence(sequence: int, delta: int) -> int:
 def encode_snapshot(states: ProducerStates) -> bytes:
     parts = [_SNAPSHOT_COUNT.pack(len(states.entries))]
     for producer_id, entry in states.entries.items():
-        last = entry.batches[-1] if entry.batches else RememberedBatch(entry.last_sequence, -1, 0, -1)
+        _, last_offset, offset_delta, _ = entry.batches[-1] if entry.batches else (-1, -1, 0, -1)
         parts.append(
             _SNAPSHOT_ENTRY.pack(
                 producer_id,
                 entry.epoch,
                 entry.last_sequence,
-                last.last_offset,
-                last.offset_delta,
+                last_offset,
+                offset_delta,
                 entry.last_timestamp,
                 entry.coordinator_epoch,
                 entry.current_txn_first_offset,
@@ -279,6 +276,6 @@ def _fill(states: ProducerStates, rows: Iterable[tuple[int, ...]], now_ms: int) 
         entry.coordinator_epoch = coordinator_epoch
         entry.current_txn_first_offset = txn_first
         if last_offset >= 0:
-            entry.batches.append(RememberedBatch(last_sequence, last_offset, delta, timestamp))
+            entry.batches.append((last_sequence, last_offset, delta, timestamp))
         states.entries[producer_id] = entry
     states._find_first_unstable()

@@ -6,6 +6,7 @@ Durable only after the owner's flush.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from millrace.log.sparse_index import STORE_AT_BYTES
 from millrace.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.time_index import TimeIndex
 from millrace.log.txn_index import TxnIndex
-from millrace.log.volume import Buffer, FileHandle, Volume, VolumeFile
+from millrace.log.volume import FileHandle, Volume, VolumeFile
 from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
 
 LOG_SUFFIX: Final = ".log"
@@ -42,6 +43,9 @@ _RECENT_MAX: Final = 256
 _HINTS_MAX: Final = 32
 
 _NEVER_FITS: Final = -1
+
+_unpack_walk: Final = struct.Struct(">qi4xb6xi").unpack_from
+"""Of a header: base offset, length, magic, last offset delta."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -79,8 +83,11 @@ EMPTY_SLICE: Final = LogSlice(None, 0, 0, True)
 
 
 class Located(NamedTuple):
+    """A batch in a segment's file."""
+
     position: int
-    header: tuple[int, ...]
+    end: int
+    base_offset: int
 
 
 class Segment:
@@ -164,14 +171,6 @@ class Segment:
         """Send the next append to the owner's slow path."""
         self.size_limit = _NEVER_FITS
 
-    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch at the end; on an error nothing of it counts and the next one overwrites it."""
-        position = self.size_bytes
-        self.file.write_at(position, batch)
-        size = len(batch)
-        self.size_bytes = position + size
-        self.note(position, size, base_offset, last_offset, max_timestamp)
-
     def note(self, position: int, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Keep the indexes and the memory of recent batches in step with a batch that was written."""
         recent = self.recent_offsets
@@ -190,12 +189,15 @@ class Segment:
             self.unindexed_bytes += size
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
-        offset_index = self.offset_index
-        offset_index.append(last_offset, position)
+        offset_index = self._offset_index
+        if offset_index is None:
+            offset_index = self.offset_index
+        base_offset = self.base_offset
+        offset_index.add(last_offset - base_offset, position)
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         if offset_index.count >= self.index_limit > 0:
             self.size_limit = 0
-        if offset_index.unstored_bytes >= STORE_AT_BYTES:
+        if len(offset_index.tail) >= STORE_AT_BYTES:
             try:
                 self.store_indexes()
             except DiskFull:
@@ -237,20 +239,14 @@ class Segment:
         if offset > self.base_offset:
             hint = self._hints.get(offset) if self._hints else None
             position = self.offset_index.position_before(offset) if hint is None else hint
-        for found in self.headers(position):
-            header = found.header
-            if header[0] + header[6] >= offset:
-                return found
-        return None
+        return self._walk(position, offset, INT64_MAX)
 
     def end_before(self, limit_offset: int) -> int:
         """Where the batches whose base offset is below `limit_offset` end."""
         found = self.locate(limit_offset)
         if found is None:
             return self.size_bytes
-        if found.header[0] >= limit_offset:
-            return found.position
-        return found.position + LENGTH_END + found.header[1]
+        return found.position if found.base_offset >= limit_offset else found.end
 
     def boundary(self, start: int, end: int, max_bytes: int) -> int:
         """The last batch boundary at most `max_bytes` behind `start`; `start` itself if no batch fits."""
@@ -258,15 +254,40 @@ class Segment:
         if end <= target:
             return end
         position = max(start, self.offset_index.boundary_before(target))
-        for found in self.headers(position):
-            position = found.position
-            if position + LENGTH_END + found.header[1] > target:
-                self._remember_hint(found.header[0], position)
-                return position
-        return end
+        found = self._walk(position, INT64_MAX, target)
+        if found is None:
+            return end
+        self._remember_hint(found.base_offset, found.position)
+        return min(found.position, end)
 
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[Located]:
-        """Walk the batches from a batch's start on. Damaged ranges are left out."""
+    def _walk(self, position: int, offset: int, end_max: int) -> Located | None:
+        """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`."""
+        size_bytes = self.size_bytes
+        read_at = self.file.handle().read_at
+        damage = {damaged.position: damaged.size_bytes for damaged in self.damage} if self.damage else None
+        chunk = b""
+        chunk_start = chunk_last = position
+        while position < size_bytes:
+            if damage and position in damage:
+                position += damage[position]
+                continue
+            if position >= chunk_last:
+                chunk = read_at(position, min(_WALK_BYTES, size_bytes - position))
+                chunk_start = position
+                chunk_last = position + len(chunk) - HEADER_SIZE + 1
+                if chunk_last <= position:
+                    raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
+            base_offset, length, magic, delta = _unpack_walk(chunk, position - chunk_start)
+            end = position + LENGTH_END + length
+            if length < BATCH_LENGTH_MIN or magic != MAGIC or end > size_bytes:
+                raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+            if base_offset + delta >= offset or end > end_max:
+                return Located(position, end, base_offset)
+            position = end
+        return None
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Position and header of the batches from a batch's start on. Damaged ranges are left out."""
         end = self.size_bytes if end is None else end
         read_at = self.file.handle().read_at
         damage = {damaged.position: damaged for damaged in self.damage}
@@ -287,7 +308,7 @@ class Segment:
             length = header[1]
             if length < BATCH_LENGTH_MIN or header[3] != MAGIC or position + LENGTH_END + length > end:
                 raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
-            yield Located(position, header)
+            yield position, header
             position += LENGTH_END + length
 
     def _remember_hint(self, base_offset: int, position: int) -> None:

@@ -26,10 +26,10 @@ class SparseIndex:
         "_file",
         "_pack",
         "_stored",
-        "_tail",
         "_unpack",
         "count",
         "entry_size",
+        "tail",
     )
 
     def __init__(self, file: VolumeFile, entry: struct.Struct, *, stored_size_bytes: int) -> None:
@@ -37,7 +37,8 @@ class SparseIndex:
         self.entry_size = entry.size
         self._pack = entry.pack
         self._unpack = entry.unpack_from
-        self._tail = bytearray()
+        self.tail = bytearray()
+        """Entries that are not in the file yet."""
         self._block = b""
         self._block_start = 0
         self._stored = stored_size_bytes // entry.size
@@ -56,7 +57,7 @@ class SparseIndex:
         """The entry with this number, counted from 0."""
         assert 0 <= number < self.count, (number, self.count)
         if number >= self._stored:
-            pair = self._unpack(self._tail, (number - self._stored) * self.entry_size)
+            pair = self._unpack(self.tail, (number - self._stored) * self.entry_size)
         else:
             pair = self._unpack(self._file.read_at(number * self.entry_size, self.entry_size))
         return pair[0], pair[1]
@@ -64,11 +65,11 @@ class SparseIndex:
     def entries(self) -> list[tuple[int, int]]:
         """All of them, for checks and dumps."""
         data = self._file.read_at(0, self._stored * self.entry_size) if self._stored else b""
-        return [(pair[0], pair[1]) for pair in struct.iter_unpack(self._format(), data + bytes(self._tail))]
+        return [(pair[0], pair[1]) for pair in struct.iter_unpack(self._format(), data + bytes(self.tail))]
 
     def find(self, field: int, key: int) -> tuple[int, int] | None:
         """The last entry whose field (0 or 1) is at most `key`."""
-        tail = self._tail
+        tail = self.tail
         size = self.entry_size
         unpack = self._unpack
         if tail and unpack(tail)[field] <= key:
@@ -84,20 +85,16 @@ class SparseIndex:
         return self._find_stored(field, key)
 
     def add(self, first: int, second: int) -> None:
-        self._tail += self._pack(first, second)
+        self.tail += self._pack(first, second)
         self.count += 1
-
-    @property
-    def unstored_bytes(self) -> int:
-        return len(self._tail)
 
     def store(self) -> None:
         """Write the waiting entries to the file. On an error they keep waiting."""
-        tail = self._tail
+        tail = self.tail
         if tail:
             self._file.write_at(self._stored * self.entry_size, bytes(tail))
             self._stored += len(tail) // self.entry_size
-            self._tail = bytearray()
+            self.tail = bytearray()
             self._block = b""
 
     def cut(self, count: int) -> None:
@@ -106,9 +103,9 @@ class SparseIndex:
             return
         self._block = b""
         if count >= self._stored:
-            del self._tail[(count - self._stored) * self.entry_size :]
+            del self.tail[(count - self._stored) * self.entry_size :]
         else:
-            self._tail = bytearray()
+            self.tail = bytearray()
             self._file.truncate(count * self.entry_size)
             self._stored = count
         self.count = count

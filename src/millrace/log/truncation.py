@@ -31,7 +31,7 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
     end_offset = offset
     found = active.locate(offset) if active.size_bytes else None
     if found is not None:
-        end_offset = min(offset, found.header[0])
+        end_offset = min(offset, found.base_offset)
         had_damage = bool(active.damage)
         active.truncate_to(found.position, end_offset)
         if had_damage:

@@ -116,6 +116,8 @@ class Volume(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
 
 def storage_error(error: OSError, operation: str, path: str) -> StorageError:
     """The error of ours that says the same as the operating system's."""
@@ -445,3 +447,10 @@ class DiskVolume:
         except OSError as error:
             raise storage_error(error, "stat", path) from error
         return found.f_bavail * found.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise storage_error(error, "stat", path) from error
+        return found.f_blocks * found.f_frsize

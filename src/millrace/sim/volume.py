@@ -1,0 +1,360 @@
+"""A disk in memory that forgets what was not synced, tears writes, flips bits, fills up or fails on command.
+
+Content and names are separate, as on a real disk: a file's bytes last once the file is synced, its name once the
+directory is. What a crash takes is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from millrace.log.errors import DirectoryLocked, FileMissing
+from millrace.log.volume import Buffer, DirectoryEntry, DirectoryLock, storage_error
+
+T = TypeVar("T")
+
+_SECTOR_BYTES: Final = 512
+
+
+class SimInode:
+    """A file's content: as the process sees it, as the disk has it, and the writes in between."""
+
+    __slots__ = ("content", "durable", "modified_ms", "pending")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = b""
+        self.pending: list[tuple[int, bytes | None]] = []
+        """Position and bytes of a write; no bytes for a truncation to that position."""
+        self.modified_ms = 0
+
+
+@dataclass(slots=True)
+class Fault:
+    """An error to return: for the operations and paths it names, from the nth one on, so many times."""
+
+    operation: str
+    code: int
+    path_contains: str = ""
+    after: int = 0
+    times: int = 1
+
+    def strikes(self, operation: str, path: str) -> bool:
+        if self.operation != operation or self.path_contains not in path or self.times == 0:
+            return False
+        if self.after > 0:
+            self.after -= 1
+            return False
+        self.times -= 1
+        return True
+
+
+class SimHandle:
+    __slots__ = ("_volume", "inode", "path")
+
+    def __init__(self, volume: SimVolume, path: str, inode: SimInode) -> None:
+        self._volume = volume
+        self.path = path
+        self.inode = inode
+
+    def fileno(self) -> int:
+        return -1
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._volume.strike("read", self.path)
+        return bytes(self.inode.content[position : position + size_bytes])
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        return self.path not in self._volume.cold_paths
+
+    def sync(self) -> None:
+        self._volume.strike("sync", self.path)
+        self._volume.synced_count += 1
+        self.inode.durable = bytes(self.inode.content)
+        self.inode.pending.clear()
+
+
+class SimFile:
+    __slots__ = ("_create", "_volume", "path")
+
+    def __init__(self, volume: SimVolume, path: str, *, create: bool) -> None:
+        self._volume = volume
+        self.path = path
+        self._create = create
+
+    def handle(self) -> SimHandle:
+        return SimHandle(self._volume, self.path, self._volume.inode(self.path, create=self._create))
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._volume.write(self.path, self.handle().inode, position, bytes(data))
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return self.handle().read_at(position, size_bytes)
+
+    def size_bytes(self) -> int:
+        inode = self._volume.names.get(self.path)
+        if inode is None:
+            if self._create:
+                return 0
+            raise FileMissing("stat", self.path, "no such file")
+        return len(inode.content)
+
+    def truncate(self, size_bytes: int) -> None:
+        inode = self.handle().inode
+        self._volume.strike("truncate", self.path)
+        self._volume.refuse_if_read_only("truncate", self.path)
+        _truncate(inode.content, size_bytes)
+        inode.pending.append((size_bytes, None))
+
+    def sync(self) -> None:
+        self.handle().sync()
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class _SimLock:
+    def __init__(self, volume: SimVolume, path: str) -> None:
+        self._volume = volume
+        self._path = path
+
+    def release(self) -> None:
+        self._volume.locks.pop(self._path, None)
+
+
+@dataclass(slots=True)
+class SimVolume:
+    """Paths are plain strings; `random_source` decides what a crash keeps and where a write tears."""
+
+    random_source: random.Random
+    capacity_bytes: int = 2**50
+    is_read_only: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    cold_paths: dict[str, None] = field(default_factory=dict)
+    synced_count: int = 0
+    names: dict[str, SimInode] = field(default_factory=dict)
+    directories: dict[str, None] = field(default_factory=dict)
+    locks: dict[str, None] = field(default_factory=dict)
+    _durable_names: dict[str, SimInode] = field(default_factory=dict)
+    _durable_directories: dict[str, None] = field(default_factory=dict)
+
+    # The volume
+
+    def file(self, path: str, *, create: bool = False) -> SimFile:
+        return SimFile(self, path, create=create)
+
+    def exists(self, path: str) -> bool:
+        return path in self.names or path in self.directories
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        self.strike("list", path)
+        if path not in self.directories:
+            raise FileMissing("list", path, "no such directory")
+        entries = [
+            DirectoryEntry(os.path.basename(name), False, len(inode.content))
+            for name, inode in self.names.items()
+            if os.path.dirname(name) == path
+        ]
+        entries += [
+            DirectoryEntry(os.path.basename(name), True, 0)
+            for name in self.directories
+            if os.path.dirname(name) == path and name != path
+        ]
+        return sorted(entries)
+
+    def modified_ms(self, path: str) -> int:
+        return self.inode(path, create=False).modified_ms
+
+    def make_directory(self, path: str) -> None:
+        self.refuse_if_read_only("create directory", path)
+        while path not in self.directories:
+            self.directories[path] = None
+            path = os.path.dirname(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.strike("rename", source)
+        self.refuse_if_read_only("rename", source)
+        if source in self.names:
+            self.names[target] = self.names.pop(source)
+        elif source in self.directories:
+            self._rename_tree(source, target)
+        else:
+            raise FileMissing("rename", source, "no such file")
+
+    def _rename_tree(self, source: str, target: str) -> None:
+        _move_below(self.names, source, target)
+        _move_below(self.directories, source, target)
+
+    def remove(self, path: str) -> None:
+        self.strike("remove", path)
+        self.refuse_if_read_only("remove", path)
+        self.names.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        self.strike("remove", path)
+        self.refuse_if_read_only("remove", path)
+        for name in [name for name in self.names if name.startswith(path + "/")]:
+            del self.names[name]
+        for name in [name for name in self.directories if name == path or name.startswith(path + "/")]:
+            del self.directories[name]
+
+    def sync_directory(self, path: str) -> None:
+        self.strike("sync", path)
+        self._sync_names(self._durable_names, self.names, path)
+        self._sync_names(self._durable_directories, self.directories, path)
+        while path and path not in self._durable_directories and path in self.directories:
+            self._durable_directories[path] = None
+            path = os.path.dirname(path)
+
+    def _sync_names(self, durable: dict[str, T], current: dict[str, T], directory: str) -> None:
+        for name in [name for name in durable if os.path.dirname(name) == directory and name not in current]:
+            del durable[name]
+            for below in [other for other in self._durable_names if other.startswith(name + "/")]:
+                del self._durable_names[below]
+        for name, value in current.items():
+            if os.path.dirname(name) == directory:
+                durable[name] = value
+
+    def read_bytes(self, path: str) -> bytes:
+        self.strike("read", path)
+        return bytes(self.inode(path, create=False).content)
+
+    def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        temporary = path + ".tmp"
+        file = self.file(temporary, create=True)
+        file.truncate(0)
+        file.write_at(0, data)
+        if durable:
+            file.sync()
+        self.rename(temporary, path)
+        if durable:
+            self.sync_directory(os.path.dirname(path))
+
+    def lock(self, path: str) -> DirectoryLock:
+        if path in self.locks:
+            raise DirectoryLocked(os.path.dirname(path))
+        self.inode(path, create=True)
+        self.locks[path] = None
+        return _SimLock(self, path)
+
+    def free_bytes(self, path: str) -> int:
+        return max(self.capacity_bytes - self._used_bytes(), 0)
+
+    # What files ask
+
+    def inode(self, path: str, *, create: bool) -> SimInode:
+        inode = self.names.get(path)
+        if inode is None:
+            if not create:
+                raise FileMissing("open", path, "no such file")
+            self.strike("open", path)
+            self.refuse_if_read_only("open", path)
+            if os.path.dirname(path) not in self.directories:
+                raise FileMissing("open", path, "no such directory")
+            inode = self.names[path] = SimInode()
+        return inode
+
+    def write(self, path: str, inode: SimInode, position: int, data: bytes) -> None:
+        try:
+            self.strike("write", path)
+        except Exception:
+            # A failed write may have reached the file in part.
+            self._put(inode, position, data[: self.random_source.randrange(len(data) + 1)])
+            raise
+        self.refuse_if_read_only("write", path)
+        growth = max(position + len(data) - len(inode.content), 0)
+        room = self.capacity_bytes - self._used_bytes() if growth else growth
+        if growth > room:
+            self._put(inode, position, data[: max(len(data) - growth + max(room, 0), 0)])
+            raise storage_error(OSError(errno.ENOSPC, "No space left on device"), "write", path)
+        self._put(inode, position, data)
+
+    def _put(self, inode: SimInode, position: int, data: bytes) -> None:
+        if data:
+            _write(inode.content, position, data)
+            inode.pending.append((position, data))
+
+    def strike(self, operation: str, path: str) -> None:
+        for fault in self.faults:
+            if fault.strikes(operation, path):
+                raise storage_error(OSError(fault.code, os.strerror(fault.code)), operation, path)
+
+    def refuse_if_read_only(self, operation: str, path: str) -> None:
+        if self.is_read_only:
+            raise storage_error(OSError(errno.EROFS, os.strerror(errno.EROFS)), operation, path)
+
+    def _used_bytes(self) -> int:
+        return sum(len(inode.content) for inode in self.names.values())
+
+    # What a test does to it
+
+    def fail(
+        self, operation: str, code: int, *, path_contains: str = "", after: int = 0, times: int = 1
+    ) -> None:
+        """Let operations fail: open, read, write, truncate, sync, rename, remove or list."""
+        self.faults.append(Fault(operation, code, path_contains, after, times))
+
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
+        """Damage that the disk itself does: it survives a crash."""
+        inode = self.inode(path, create=False)
+        inode.content[position] ^= 1 << bit
+        if position < len(inode.durable):
+            durable = bytearray(inode.durable)
+            durable[position] ^= 1 << bit
+            inode.durable = bytes(durable)
+
+    def crash(self, *, lose_everything: bool = True) -> None:
+        """Power loss. Synced data stays; of the rest nothing stays, or what the seed says."""
+        keeps_names = not lose_everything and self.random_source.random() < 0.5
+        if not keeps_names:
+            self.names = dict(self._durable_names)
+            self.directories = dict(self._durable_directories)
+        for inode in self.names.values():
+            survivors = [] if lose_everything else self._survivors(inode.pending)
+            content = bytearray(inode.durable)
+            for position, data in survivors:
+                if data is None:
+                    _truncate(content, position)
+                else:
+                    _write(content, position, data)
+            inode.content = content
+            inode.durable = bytes(content)
+            inode.pending.clear()
+        self._durable_names = dict(self.names)
+        self._durable_directories = dict(self.directories)
+        self.locks.clear()
+        self.faults.clear()
+
+    def _survivors(self, pending: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes | None]]:
+        """A prefix of the writes, the last of them torn at a sector, and now and then a hole before it."""
+        draw = self.random_source
+        kept = pending[: draw.randrange(len(pending) + 1)]
+        if kept and kept[-1][1]:
+            position, data = kept[-1]
+            assert data is not None
+            kept[-1] = position, data[: draw.randrange(len(data) + 1) // _SECTOR_BYTES * _SECTOR_BYTES]
+        if len(kept) > 2 and draw.random() < 0.2:
+            del kept[draw.randrange(len(kept) - 1)]
+        return kept
+
+
+def _move_below(paths: dict[str, T], source: str, target: str) -> None:
+    for path in [path for path in paths if path == source or path.startswith(source + "/")]:
+        paths[target + path[len(source) :]] = paths.pop(path)
+
+
+def _write(content: bytearray, position: int, data: bytes) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _truncate(content: bytearray, size_bytes: int) -> None:
+    if len(content) > size_bytes:
+        del content[size_bytes:]
+    else:
+        content.extend(bytes(size_bytes - len(content)))
