@@ -47,8 +47,9 @@ _TEXT: Final = 50
 _LIST: Final = 56
 
 
-def compile_decoder(cls: type[Message], version: int, *, flexible: bool) -> Decoder:
-    writer = _DecoderWriter(cls, version, flexible=flexible)
+def compile_decoder(cls: type[Message], version: int, *, flexible: bool, exact: bool = True) -> Decoder:
+    """`exact` refuses bytes behind the message."""
+    writer = _DecoderWriter(cls, version, flexible=flexible, exact=exact)
     return writer.source.compile("decode", f"{cls.__name__} v{version} decoder")
 
 
@@ -58,10 +59,11 @@ def decoder_source(cls: type[Message], version: int, *, flexible: bool) -> str:
 
 
 class _DecoderWriter:
-    def __init__(self, cls: type[Message], version: int, *, flexible: bool) -> None:
+    def __init__(self, cls: type[Message], version: int, *, flexible: bool, exact: bool = True) -> None:
         self.source = Source()
         self.version = version
         self.flexible = flexible
+        self._exact = exact
         # Fixed-size fields not read yet: their formats, and where each value goes.
         self._formats = ""
         self._targets: list[str] = []
@@ -97,8 +99,9 @@ class _DecoderWriter:
                 line(
                     f'raise MalformedRequest(f"{title}: text that is not UTF-8: {{error.reason}}") from None'
                 )
-            with block("if position != end:"):
-                line(f'raise trailing("{title}", end - position)')
+            if self._exact:
+                with block("if position != end:"):
+                    line(f'raise trailing("{title}", end - position)')
             line(f"return {message}")
 
     def _write_struct(self, cls: type[Message]) -> str:
