@@ -31,9 +31,9 @@ def test_this_machine_can_run_the_tests_so_its_python_is_fine() -> None:
 
 
 def test_few_open_files_are_a_warning_and_too_few_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, status in ((256, Status.FAIL), (4096, Status.WARN), (100_000, Status.OK)):
+    for limit, status in ((256, Status.FAIL), (4096, Status.WARN), (100_000, Status.OK), (-1, Status.OK)):
         monkeypatch.setattr(
-            "millrace.cli.checks.resource.getrlimit", lambda _which, limit=limit: (limit, 100_000)
+            "millrace.cli.checks.resource.getrlimit", lambda _which, limit=limit: (100, limit)
         )
         finding = checks.check_open_files()
         assert finding.status is status
