@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 from millrace.core.ids import TopicId
+from millrace.core.limits import REQUEST_PARTITIONS_MAX
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import read_uvarint, skip_tags, uvarint
 
@@ -79,11 +80,7 @@ class FetchRequest(NamedTuple):
 class Slice(Protocol):
     """Bytes that stay where they are until they are sent."""
 
-    @property
-    def size(self) -> int: ...
-
-
-SliceT = TypeVar("SliceT", bound=Slice)
+    size_bytes: int
 
 
 class PartitionData(NamedTuple):
@@ -121,7 +118,9 @@ def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchR
     replica_id = replica_epoch = session_epoch = -1
     session_id = 0
     if version >= REPLICA_STATE_FROM:
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(buffer, position)
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(
+            buffer, position
+        )
         position += 21
     elif version >= SESSIONS_FROM:
         head = _HEAD_V7.unpack_from(buffer, position)
@@ -133,10 +132,12 @@ def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchR
 
     flexible = version >= FLEXIBLE_FROM
     count, position = _count(buffer, position, end, flexible)
+    left = _less(REQUEST_PARTITIONS_MAX, count)
     topics: list[FetchTopic] = []
     for _ in range(count):
         name, topic_id, position = _topic(buffer, position, end, version)
         partition_count, position = _count(buffer, position, end, flexible)
+        left = _less(left, partition_count)
         if version >= FLEXIBLE_FROM:
             partitions, position = _partitions_flexible(buffer, position, end, partition_count)
             position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
@@ -147,9 +148,11 @@ def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchR
     forgotten: list[ForgottenTopic] = []
     if version >= SESSIONS_FROM:
         count, position = _count(buffer, position, end, flexible)
+        left = _less(left, count)
         for _ in range(count):
             name, topic_id, position = _topic(buffer, position, end, version)
             index_count, position = _count(buffer, position, end, flexible)
+            left = _less(left, index_count)
             indexes = struct.unpack_from(f">{index_count}i", buffer, position)
             position += 4 * index_count
             if flexible:
@@ -234,6 +237,14 @@ def _count(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple
     return count, position
 
 
+def _less(left: int, count: int) -> int:
+    if count > left:
+        raise MalformedRequest(
+            f"more than {REQUEST_PARTITIONS_MAX} topics and partitions in one Fetch request"
+        )
+    return left - count
+
+
 def _text(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple[str, int]:
     if flexible:
         length, position = read_uvarint(buffer, position, end)
@@ -274,7 +285,8 @@ def encode_error(error_code: int, session_id: int, version: int) -> bytes:
 
 
 def encode_response(topics: list[TopicData], session_id: int, version: int) -> list[bytes | Slice]:
-    """The body as chunks: bytes and, between them, the slices of records in the order in which they are sent."""
+    """The body as chunks: bytes and, between them, the slices of records in the order in which they are
+    sent."""
     flexible = version >= FLEXIBLE_FROM
     head = _INT32.pack(0) if version < SESSIONS_FROM else _RESPONSE_HEAD.pack(0, 0, session_id)
     parts = [head, uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))]
@@ -308,7 +320,7 @@ def encode_response(topics: list[TopicData], session_id: int, version: int) -> l
 def _encode_partition(data: PartitionData, version: int) -> bytes:
     """Everything of a partition up to and including the length of its records."""
     flexible = version >= FLEXIBLE_FROM
-    size = 0 if data.records is None else data.records.size
+    size = 0 if data.records is None else data.records.size_bytes
     fixed = _RESULT.pack(
         data.partition, data.error_code, data.high_watermark, data.last_stable_offset, data.log_start_offset
     )
@@ -348,4 +360,4 @@ def _partition_tags(data: PartitionData) -> bytes:
 
 def body_size(chunks: list[bytes | Slice]) -> int:
     """How many bytes the chunks of a response will take on the wire."""
-    return sum(len(chunk) if isinstance(chunk, bytes) else chunk.size for chunk in chunks)
+    return sum(len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes for chunk in chunks)

@@ -6,9 +6,10 @@ Versions 3 to 13. From 9 on the encoding is flexible; from 13 on topics are name
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from millrace.core.ids import TopicId
+from millrace.core.limits import REQUEST_PARTITIONS_MAX
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import read_uvarint, skip_tags, uvarint
 
@@ -26,27 +27,22 @@ _RESULT_V5: Final = struct.Struct(">ihqqq")
 _CLASSIC_HEAD: Final = struct.Struct(">ii")
 _FLEXIBLE_HEAD: Final = struct.Struct(">iibb")
 _SINGLE: Final = struct.Struct(">bihqqq4sib")
-"""One partition: count, result, no record errors, no message, no tags, no topic tags; throttle time, no tags."""
+"""One partition: count, result, no record errors, no message, no tags, no topic tags; throttle time, no
+tags."""
 _SINGLE_SIZE: Final = _SINGLE.size + 6
+_NAMES: Final[dict[str, bytes]] = {}
+"""Topic names in their flexible encoding."""
+_NAMES_MAX: Final = 10_000
 
 
-class PartitionRecords(NamedTuple):
-    partition: int
-    records: memoryview | None
-
-
-class TopicRecords(NamedTuple):
-    topic: str
-    """The name; empty where the request names the topic by id."""
-    topic_id: TopicId | None
-    partitions: list[PartitionRecords]
-
-
-class ProduceRequest(NamedTuple):
-    transactional_id: str | None
-    acks: int
-    timeout_ms: int
-    topics: list[TopicRecords]
+# Plain tuples, because a request is taken apart as soon as it is decoded and named ones cost ten times as
+# much.
+PartitionRecords: TypeAlias = tuple[int, memoryview | None]
+"""Partition, records."""
+TopicRecords: TypeAlias = tuple[str, TopicId | None, list[PartitionRecords]]
+"""Name (empty where the request names the topic by id), id (None where it names it by name), partitions."""
+ProduceRequest: TypeAlias = tuple[str | None, int, int, list[TopicRecords]]
+"""Transactional id, acks, timeout in ms, topics."""
 
 
 class PartitionResult(NamedTuple):
@@ -68,7 +64,8 @@ class TopicResult(NamedTuple):
 
 
 def decode_request(buffer: memoryview, position: int, end: int, version: int) -> ProduceRequest:
-    """The request, with records as views into `buffer`: use or copy them before the buffer is read into again."""
+    """The request, with records as views into `buffer`: use or copy them before the buffer is read into
+    again."""
     try:
         if version >= FLEXIBLE_FROM:
             return _decode_flexible(buffer, position, end, version)
@@ -80,41 +77,66 @@ def decode_request(buffer: memoryview, position: int, end: int, version: int) ->
 
 
 def _decode_flexible(buffer: memoryview, position: int, end: int, version: int) -> ProduceRequest:
-    length, position = read_uvarint(buffer, position, end)
+    # Nearly all lengths and tag counts here are a single byte: those are read in place, the others by a call.
     transactional_id = None
-    if length > 0:
+    if buffer[position] == 0:
+        position += 1
+    else:
+        length, position = read_uvarint(buffer, position, end)
         transactional_id, position = _text(buffer, position, length - 1, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, position)
-    topic_count, position = read_uvarint(buffer, position + 6, end)
+    position += 6
+    if (topic_count := buffer[position]) < 0x80:
+        position += 1
+    else:
+        topic_count, position = read_uvarint(buffer, position, end)
+    left = REQUEST_PARTITIONS_MAX - topic_count
+    if not 0 < topic_count <= end - position or left < 0:
+        raise _bad_count(topic_count - 1, end - position)
     topics: list[TopicRecords] = []
-    for _ in range(_checked_count(topic_count - 1, end - position)):
+    for _ in range(topic_count - 1):
         topic_id = None
         name = ""
         if version >= TOPIC_IDS_FROM:
-            topic_id = TopicId(bytes(buffer[position : position + 16]))
-            position += 16
+            stop = position + 16
+            topic_id = TopicId(bytes(buffer[position:stop]))
         else:
-            length, position = read_uvarint(buffer, position, end)
-            name, position = _text(buffer, position, length - 1, end)
-        partition_count, position = read_uvarint(buffer, position, end)
+            if (length := buffer[position]) < 0x80:
+                position += 1
+            else:
+                length, position = read_uvarint(buffer, position, end)
+            stop = position + length - 1
+            if length == 0 or stop > end:
+                raise MalformedRequest(f"a topic name of {length - 1} bytes with {end - position} left")
+            name = str(buffer[position:stop], "utf-8")
+        position = stop
+        if (partition_count := buffer[position]) < 0x80:
+            position += 1
+        else:
+            partition_count, position = read_uvarint(buffer, position, end)
+        left -= partition_count
+        if not 0 < partition_count <= end - position or left < 0:
+            raise _bad_count(partition_count - 1, end - position)
         partitions: list[PartitionRecords] = []
-        for _ in range(_checked_count(partition_count - 1, end - position)):
+        for _ in range(partition_count - 1):
             (index,) = _INT32.unpack_from(buffer, position)
             size, position = read_uvarint(buffer, position + 4, end)
             records = None
             if size > 0:
                 stop = position + size - 1
                 if stop > end:
-                    raise MalformedRequest(f"records of {size - 1} bytes in a request with {end - position} left")
+                    raise MalformedRequest(
+                        f"records of {size - 1} bytes in a request with {end - position} left"
+                    )
                 records = buffer[position:stop]
                 position = stop
             position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
-            partitions.append(PartitionRecords(index, records))
+            partitions.append((index, records))
         position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
-        topics.append(TopicRecords(name, topic_id, partitions))
+        topics.append((name, topic_id, partitions))
     position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
     _expect_end(position, end)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return transactional_id, acks, timeout_ms, topics
 
 
 def _decode_classic(buffer: memoryview, position: int, end: int) -> ProduceRequest:
@@ -125,14 +147,20 @@ def _decode_classic(buffer: memoryview, position: int, end: int) -> ProduceReque
         transactional_id, position = _text(buffer, position, length, end)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(buffer, position)
     position += 10
+    left = REQUEST_PARTITIONS_MAX - topic_count
+    if not 0 <= topic_count <= end - position or left < 0:
+        raise _bad_count(topic_count, end - position)
     topics: list[TopicRecords] = []
-    for _ in range(_checked_count(topic_count, end - position)):
+    for _ in range(topic_count):
         (length,) = _INT16.unpack_from(buffer, position)
         name, position = _text(buffer, position + 2, length, end)
         (partition_count,) = _INT32.unpack_from(buffer, position)
         position += 4
+        left -= partition_count
+        if not 0 <= partition_count <= end - position or left < 0:
+            raise _bad_count(partition_count, end - position)
         partitions: list[PartitionRecords] = []
-        for _ in range(_checked_count(partition_count, end - position)):
+        for _ in range(partition_count):
             index, size = _INDEX_SIZE.unpack_from(buffer, position)
             position += 8
             records = None
@@ -142,10 +170,10 @@ def _decode_classic(buffer: memoryview, position: int, end: int) -> ProduceReque
                     raise MalformedRequest(f"records of {size} bytes in a request with {end - position} left")
                 records = buffer[position:stop]
                 position = stop
-            partitions.append(PartitionRecords(index, records))
-        topics.append(TopicRecords(name, None, partitions))
+            partitions.append((index, records))
+        topics.append((name, None, partitions))
     _expect_end(position, end)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return transactional_id, acks, timeout_ms, topics
 
 
 def _text(buffer: memoryview, position: int, length: int, end: int) -> tuple[str, int]:
@@ -155,10 +183,11 @@ def _text(buffer: memoryview, position: int, length: int, end: int) -> tuple[str
     return str(buffer[position:stop], "utf-8"), stop
 
 
-def _checked_count(count: int, remaining: int) -> int:
-    if count < 0 or count > remaining:
-        raise MalformedRequest(f"an array of {count} elements in a request with {remaining} bytes left")
-    return count
+def _bad_count(count: int, remaining: int) -> MalformedRequest:
+    return MalformedRequest(
+        f"an array of {count} elements in a request with {remaining} bytes left;"
+        f" at most {REQUEST_PARTITIONS_MAX} topics and partitions are taken at once"
+    )
 
 
 def _expect_end(position: int, end: int) -> None:
@@ -187,24 +216,41 @@ def encode_response(topics: list[TopicResult], version: int, throttle_time_ms: i
     return b"".join(parts)
 
 
-def encode_single_success(correlation_id: int, topic: TopicResult, version: int) -> bytes:
-    """The whole frame of the commonest answer, one partition without an error, in a few steps."""
-    partition, _, base_offset, append_time, log_start_offset, _, _, _ = topic.partitions[0]
+def encode_single_success(
+    correlation_id: int,
+    version: int,
+    topic: str,
+    topic_id: TopicId | None,
+    result: tuple[int, int, int, int],
+) -> bytes:
+    """The whole frame of the commonest answer in a few steps: one partition, no error.
+
+    `result` is partition, base offset, log append time and log start offset.
+    """
+    partition, base_offset, append_time, log_start_offset = result
     if version < FLEXIBLE_FROM:
-        body = encode_response([topic], version)
+        only = PartitionResult(partition, 0, base_offset, append_time, log_start_offset)
+        body = encode_response([TopicResult(topic, topic_id, [only])], version)
         return _CLASSIC_HEAD.pack(len(body) + 4, correlation_id) + body
-    if version >= TOPIC_IDS_FROM:
-        assert topic.topic_id is not None, topic
-        name: bytes = topic.topic_id
+    if topic_id is not None:
+        name: bytes = topic_id
     else:
-        raw = topic.topic.encode()
-        name = uvarint(len(raw) + 1) + raw
+        name = _NAMES.get(topic) or _remember_name(topic)
     return (
         # Length, correlation id, no tags; one topic.
         _FLEXIBLE_HEAD.pack(len(name) + _SINGLE_SIZE, correlation_id, 0, 2)
         + name
         + _SINGLE.pack(2, partition, 0, base_offset, append_time, log_start_offset, b"\1\0\0\0", 0, 0)
     )
+
+
+def _remember_name(topic: str) -> bytes:
+    raw = topic.encode()
+    encoded = uvarint(len(raw) + 1) + raw
+    if len(_NAMES) >= _NAMES_MAX:
+        _NAMES.clear()
+    _NAMES[topic] = encoded
+    return encoded
 
 
 def _encode_partition(result: PartitionResult, version: int) -> bytes:

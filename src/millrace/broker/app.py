@@ -1,0 +1,431 @@
+"""The assembly: builds every part of a broker, joins them, starts and stops them in order. Nothing else
+does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import resource
+import signal
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+import uvloop
+
+from millrace.broker import logs
+from millrace.broker.config import BrokerConfig
+from millrace.broker.dispatch import Dispatcher
+from millrace.broker.fetch_sessions import FetchSessions
+from millrace.broker.handlers import APIS
+from millrace.broker.http import HttpResponse, HttpServer
+from millrace.broker.local_replicas import LocalReplicas
+from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
+from millrace.broker.readiness import Readiness
+from millrace.broker.server import Server, ServerLimits
+from millrace.broker.services import Services
+from millrace.broker.upkeep import Flusher, enforce_retention
+from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
+from millrace.log.cleaner import LogCleaner
+from millrace.log.cleaner_policy import CleanerConfig
+from millrace.log.compaction_runner import WorkerRunner
+from millrace.log.config import LogConfig
+from millrace.log.log_directory import DirectorySettings, LoadProgress, LogDirectory
+from millrace.log.volume import DiskVolume
+from millrace.metadata.adoption import FoundLog
+from millrace.metadata.commands import Policy
+from millrace.metadata.config_definitions import BrokerLayers, topic_settings
+from millrace.metadata.errors import InvalidConfig
+from millrace.metadata.image import BrokerState, Endpoint
+from millrace.metadata.reconciler import Reconciler
+from millrace.metadata.service import Metadata
+from millrace.metadata.store.embedded import EmbeddedStore
+from millrace.replica.partitions import Partitions
+
+log = logging.getLogger("millrace.broker")
+
+STOP_GRACE_S: Final = 2.0
+"""For requests under way when the broker stops; clients try again elsewhere or later."""
+ROOT_LOGGER: Final = "millrace"
+
+
+def run(config: BrokerConfig) -> None:
+    """Serve until SIGTERM or SIGINT; raises MillraceError when the broker cannot start."""
+    if not __debug__:
+        raise StartRefused("python -O takes the assertions out, and they guard the data: start without it")
+    logs.set_up(config.text("logging.level"), config.text("logging.format"))
+    _raise_open_files_limit()
+    uvloop.run(_run(config))
+
+
+class StartRefused(MillraceError):
+    """The broker must not run like this."""
+
+
+async def _run(config: BrokerConfig) -> None:
+    broker = Broker(config, clock=SystemClock(), ids=SystemIdSource(), chance=random.Random())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await broker.serve(stop)
+
+
+class Broker:
+    """One broker process, from its first to its last moment."""
+
+    def __init__(self, config: BrokerConfig, *, clock: Clock, ids: IdSource, chance: random.Random) -> None:
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self._chance = chance
+        self.readiness = Readiness()
+        if len(config.log_dirs) > 1:
+            raise InvalidConfig(
+                "log.dirs", ",".join(config.log_dirs), "one directory is served by one broker process"
+            )
+        self._volume = DiskVolume(open_files_max=_open_files_max(config))
+        self.directory = LogDirectory(
+            self._volume,
+            config.log_dirs[0],
+            clock=clock,
+            ids=ids,
+            random_source=chance,
+            settings=DirectorySettings(
+                checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
+                high_watermark_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
+            ),
+        )
+        self.partitions = Partitions()
+        self._flusher = Flusher()
+        self._http: HttpServer | None = None
+        self._metrics: BrokerMetrics | None = None
+        self._server: Server | None = None
+        self._services: Services | None = None
+        self._cleaner: LogCleaner | None = None
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Start, serve until `stop` is set, stop in order."""
+        started = time.perf_counter()  # noqa: TID251 - told in the log only
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._start_http()
+                metadata = await self._start_storage(tasks)
+                await self._start_serving(tasks, metadata)
+                took_ms = (time.perf_counter() - started) * 1000  # noqa: TID251
+                log.info("ready", extra={"took_ms": round(took_ms), "partitions": len(self.partitions)})
+                await stop.wait()
+                await self._stop(metadata)
+                for task in self._background:
+                    task.cancel()
+        except BaseExceptionGroup as group:
+            raise _first_error(group) from group
+
+    # Starting.
+
+    async def _start_http(self) -> None:
+        address = self._config.metrics_listener
+        if address is None:
+            return
+        self._http = HttpServer(
+            {
+                "/metrics": self._serve_metrics,
+                "/healthz": self._serve_health,
+                "/readyz": self._serve_readiness,
+            }
+        )
+        try:
+            host, port = await self._http.start(*address)
+        except OSError as error:
+            if self._config.is_set("metrics.listener"):
+                raise InvalidConfig("metrics.listener", f"{address[0]}:{address[1]}", str(error)) from error
+            log.warning("no metrics and health checks: the port is taken", extra={"port": address[1]})
+            self._http = None
+            return
+        log.info("metrics and health checks", extra={"url": f"http://{host}:{port}"})
+
+    async def _start_storage(self, tasks: asyncio.TaskGroup) -> Metadata:
+        """The logs and the metadata, in the order in which each needs the other."""
+        directory = self.directory
+        await directory.open()
+        identity = directory.read_identity() or {}
+        if "node.id" in identity and not self._config.is_set("node.id"):
+            self._config = self._config.with_static("node.id", identity["node.id"])
+        config = self._config
+        node_id = config.node_id
+        metadata = Metadata(
+            EmbeddedStore(config.metadata_store_path),
+            policy=self._policy,
+            ids=self._ids,
+            chance=self._chance,
+        )
+        await metadata.start(tasks, found_cluster_id=identity.get("cluster.id"))
+        directory_id = directory.ensure_identity(node_id=node_id, cluster_id=metadata.image.cluster_id)
+        replicas = LocalReplicas(
+            directory, self.partitions, node_id=node_id, flush_wanted=self._flusher.wanted
+        )
+        reconciler = Reconciler(
+            metadata,
+            replicas,
+            node_id=node_id,
+            static=config.layers.static,
+            on_broker_settings=self._apply_settings,
+        )
+        reconciler.load_settings(metadata.image)
+
+        default_log_config = topic_settings({}, self._config.layers).log
+
+        def log_config_of(topic_partition: TopicPartition) -> LogConfig:
+            topic = metadata.image.topics.get(topic_partition.topic)
+            return default_log_config if topic is None else reconciler.settings_of(topic).log
+
+        await directory.load(log_config_of, self._recovering)
+        await self._adopt(metadata)
+        await metadata.register_broker(
+            BrokerState(
+                node_id=node_id,
+                incarnation=self._ids.topic_id().hex(),
+                rack=config.optional_text("broker.rack"),
+                endpoints=tuple(self._endpoints()),
+                directory_ids=(directory_id,),
+            )
+        )
+        await reconciler.start(tasks)
+        metadata.wait_until_applied = reconciler.wait_until_applied
+        return metadata
+
+    async def _adopt(self, metadata: Metadata) -> None:
+        """Take in what is on the disk and not in the metadata: Kafka's directory, or ours after the store
+        was lost."""
+        known = metadata.image.topics
+        found = []
+        next_producer_id = 0
+        for topic_partition, partition_log in self.directory.logs.items():
+            is_known = topic_partition.topic in known
+            epoch = NO_EPOCH
+            if not is_known or topic_partition in self.directory.recovered:
+                epoch = Epoch(partition_log.latest_epoch)
+            if not is_known:
+                highest = max(partition_log.producers.entries, default=-1)
+                next_producer_id = max(next_producer_id, highest + 1)
+            found.append(
+                FoundLog(topic_partition.topic, topic_partition.partition, partition_log.topic_id, epoch)
+            )
+        strays = await metadata.adopt_logs(
+            found, node_id=self._config.node_id, next_producer_id=next_producer_id
+        )
+        for stray in strays:
+            self.directory.set_aside(TopicPartition(stray.topic, stray.partition))
+
+    async def _start_serving(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> None:
+        config = self._config
+        services = Services(
+            clock=self._clock,
+            config=config,
+            metadata=metadata,
+            partitions=self.partitions,
+            log_directory=self.directory,
+            fetch_sessions=FetchSessions(
+                config.integer("max.incremental.fetch.session.cache.slots"), self._chance
+            ),
+            fetch_bytes_max=config.integer("fetch.max.bytes"),
+        )
+        self._services = services
+        self._cleaner = LogCleaner(
+            self.directory.logs.values,
+            WorkerRunner(),
+            self._clock,
+            _cleaner_config(config),
+            lambda _log: self.directory.save_cleaner_offsets(),
+        )
+        listener = config.listeners[0]
+        self._server = Server(
+            dispatcher=Dispatcher(APIS),
+            services=services,
+            limits=_server_limits(config),
+            listener_name=listener.name,
+            ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
+        )
+        self._metrics = BrokerMetrics(
+            self._server,
+            services,
+            process_figures=_process_figures,
+            cleaner_figures=self._cleaner_figures,
+            open_file_count=lambda: self._volume.pool.open_count,
+        )
+        self._background = [
+            tasks.create_task(self.directory.run(), name="log-directory"),
+            tasks.create_task(self._cleaner.run(), name="log-cleaner"),
+            tasks.create_task(
+                enforce_retention(
+                    self.directory,
+                    self._clock,
+                    first_delay_ms=lambda: self._config.integer("log.initial.task.delay.ms"),
+                    interval_ms=lambda: self._config.integer("log.retention.check.interval.ms"),
+                ),
+                name="retention",
+            ),
+        ]
+        # What was built to last is not looked at again by the collector: long pauses would show in the
+        # latency.
+        gc.collect()
+        gc.freeze()
+        try:
+            host, port = await self._server.start(listener.host, listener.port)
+        except OSError as error:
+            raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error
+        self.readiness.phase = "ready"
+        log.info("listening", extra={"address": f"{host}:{port}", "node_id": config.node_id})
+
+    # Running.
+
+    def _policy(self) -> Policy:
+        return self._config.policy()
+
+    def _apply_settings(self, layers: BrokerLayers) -> None:
+        """Broker settings have changed in the metadata: what can change on a running broker changes now."""
+        self._config = config = BrokerConfig(layers)
+        logging.getLogger(ROOT_LOGGER).setLevel(config.text("logging.level").upper())
+        if self._server is not None:
+            self._server.reconfigure(_server_limits(config))
+        if self._services is not None:
+            self._services.config = config
+            self._services.fetch_bytes_max = config.integer("fetch.max.bytes")
+        if self._cleaner is not None:
+            self._cleaner.config = _cleaner_config(config)
+
+    def _recovering(self, progress: LoadProgress) -> None:
+        self.readiness.recovering(progress.logs_done, progress.logs_total)
+        if not progress.is_clean and progress.logs_total and progress.logs_done % 100 == 0:
+            log.info(
+                "checking logs after an unclean stop",
+                extra={
+                    "logs": f"{progress.logs_done}/{progress.logs_total}",
+                    "bytes": f"{progress.bytes_done}/{progress.bytes_total}",
+                },
+            )
+
+    async def _serve_metrics(self) -> HttpResponse:
+        if self._metrics is None:
+            return HttpResponse(503, b'{"error":"the broker is starting"}\n')
+        return HttpResponse(200, await self._metrics.render(), CONTENT_TYPE)
+
+    async def _serve_health(self) -> HttpResponse:
+        offline = self.directory.offline_reason
+        state = {"status": "ok" if offline is None else "failed", "reason": offline}
+        return HttpResponse(200 if offline is None else 503, orjson.dumps(state) + b"\n")
+
+    async def _serve_readiness(self) -> HttpResponse:
+        progress = self.directory.progress
+        offline = self.directory.offline_reason
+        state = {
+            "status": self.readiness.phase if offline is None else "failed",
+            "reason": offline,
+            "logs_loaded": progress.logs_done,
+            "logs_total": progress.logs_total,
+            "bytes_checked": progress.bytes_done,
+            "bytes_to_check": progress.bytes_total,
+        }
+        is_ready = self.readiness.is_ready and offline is None
+        return HttpResponse(200 if is_ready else 503, orjson.dumps(state) + b"\n")
+
+    def _cleaner_figures(self) -> Mapping[str, tuple[str, float]]:
+        assert self._cleaner is not None
+        figures = self._cleaner.metrics
+        return {
+            "millrace_cleaner_passes": ("Compactions done.", figures.passes_count),
+            "millrace_cleaner_failures": ("Compactions that failed.", figures.failures_count),
+            "millrace_cleaner_bytes_read": ("Bytes read by compaction.", figures.bytes_read),
+            "millrace_cleaner_bytes_written": ("Bytes written by compaction.", figures.bytes_written),
+            "millrace_cleaner_records_removed": ("Records removed by compaction.", figures.records_removed),
+        }
+
+    def _endpoints(self) -> list[Endpoint]:
+        """Where other brokers find this one: as advertised, else as bound."""
+        advertised = self._config.advertised_listeners
+        return [
+            Endpoint(
+                listener.name,
+                *advertised.get(listener.name, (listener.host, listener.port)),
+                listener.security_protocol,
+            )
+            for listener in self._config.listeners
+        ]
+
+    # Stopping.
+
+    async def _stop(self, metadata: Metadata) -> None:
+        """Requests first, then the logs, then the metadata: what was acknowledged is on disk when this
+        returns."""
+        log.info("stopping")
+        self.readiness.phase = "stopping"
+        assert self._server is not None
+        await self._server.stop(STOP_GRACE_S)
+        try:
+            async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
+                await self.directory.close()
+        except TimeoutError:
+            log.error("the logs could not be closed in time: the next start will check them")
+        await metadata.close()
+        if self._http is not None:
+            self._http.stop()
+        log.info("stopped")
+
+
+def _server_limits(config: BrokerConfig) -> ServerLimits:
+    return ServerLimits(
+        frame_bytes_max=config.integer("socket.request.max.bytes"),
+        request_memory_bytes=config.integer("queued.max.request.bytes"),
+        connections_max=config.integer("max.connections"),
+        connections_per_ip_max=config.integer("max.connections.per.ip"),
+        connections_per_ip_overrides=config.connection_limits_by_ip,
+        idle_timeout_s=config.integer("connections.max.idle.ms") / 1000,
+        frame_timeout_s=config.integer("socket.frame.timeout.ms") / 1000,
+    )
+
+
+def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        is_enabled=config.boolean("log.cleaner.enable"),
+        backoff_ms=config.integer("log.cleaner.backoff.ms"),
+        dedupe_buffer_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
+        io_buffer_bytes=config.integer("log.cleaner.io.buffer.size"),
+        io_bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
+    )
+
+
+def _process_figures() -> dict[str, tuple[str, float]]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        resident_pages = int(file.read().split()[1])
+    return {
+        "process_resident_memory_bytes": ("Resident memory.", resident_pages * resource.getpagesize()),
+        "process_cpu_seconds": ("CPU time used.", usage.ru_utime + usage.ru_stime),
+    }
+
+
+def _open_files_max(config: BrokerConfig) -> int:
+    """The bound on open log files: as set, else half of what the process may open; the rest is for
+    connections."""
+    limit = config.integer("log.open.files.max")
+    return limit if limit > 0 else max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 1)
+
+
+def _raise_open_files_limit() -> None:
+    """As many open files as the system allows: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error that says why the broker ended, out of the group that its tasks ended in."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

@@ -1,0 +1,28 @@
+"""What a handler is given: who asks, over which connection, and the services that can answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace.broker.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The two ends of a connection. `local_*` is the address that the client dialled."""
+
+    local_host: str
+    local_port: int
+    peer_host: str
+    peer_port: int
+    listener: str
+
+
+@dataclass(slots=True)
+class RequestContext:
+    api_version: int
+    client_id: str | None
+    endpoint: Endpoint
+    services: Services

@@ -1,0 +1,306 @@
+"""Produce: append each partition's records, then answer when they are as safe as the request demands."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.dispatch import Api, Route
+from millrace.broker.wire_errors import error_code, error_message, record_errors
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId
+from millrace.log.validation import prepare
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.framing import response_frame
+from millrace.wire.produce_codec import (
+    PartitionResult,
+    TopicResult,
+    decode_request,
+    encode_response,
+    encode_single_success,
+)
+
+if TYPE_CHECKING:
+    from millrace.broker.connection import Connection, Slot
+    from millrace.broker.services import Services
+    from millrace.log.partition_log import Appended
+    from millrace.replica.partition import Partition
+
+ALL_REPLICAS: Final = -1
+VALID_ACKS: Final = (ALL_REPLICAS, 0, 1)
+
+
+def produce(
+    connection: Connection,
+    route: Route,
+    buffer: memoryview,
+    body: int,
+    stop: int,
+    correlation_id: int,
+    started: float,
+) -> None:
+    """Runs to the end of the appends without a pause, so that the order of requests is the order in the
+    log."""
+    transactional_id, acks, timeout_ms, topics = decode_request(buffer, body, stop, route.version)
+    services = connection.services
+    partitions = services.partitions
+    now_ms = services.clock.wall_ms()
+    if len(topics) == 1 and len(topics[0][2]) == 1 and acks:
+        # The commonest request by far, without the machinery that several partitions need.
+        topic, topic_id, ((index, records),) = topics[0]
+        by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
+        partition = None if by_index is None else by_index.get(index)
+        if (
+            partition is not None
+            and records is not None
+            and transactional_id is None
+            and acks in VALID_ACKS
+            and not partition.log.prepares_batches
+        ):
+            _append_one(
+                connection, route, correlation_id, started, partition, records, now_ms, topic_id, timeout_ms
+            )
+            return
+    reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
+    for topic, topic_id, wanted in topics:
+        by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
+        results: list[PartitionResult] = []
+        reply.topics.append(TopicResult(topic, topic_id, results))
+        for index, records in wanted:
+            partition = None if by_index is None else by_index.get(index)
+            if partition is None or records is None or acks not in VALID_ACKS:
+                results.append(_refused(services, topic, topic_id, index, records, acks))
+            elif partition.log.prepares_batches:
+                # The buffer will be read into again before the preparation ends.
+                reply.unprepared.append((results, len(results), partition, bytearray(records)))
+                results.append(PartitionResult(index))
+            else:
+                reply.append(results, partition, records, now_ms)
+    if reply.unprepared:
+        connection.run_ordered(reply.prepare_and_append(services))
+    else:
+        reply.finish()
+
+
+def _append_one(
+    connection: Connection,
+    route: Route,
+    correlation_id: int,
+    started: float,
+    partition: Partition,
+    records: memoryview,
+    now_ms: int,
+    topic_id: TopicId | None,
+    timeout_ms: int,
+) -> None:
+    """One partition, acknowledged: if all goes well the answer is made in one step."""
+    log = partition.log
+    partition.stats.produces += 1
+    appended: Appended | None = None
+    try:
+        appended = partition.append(records, now_ms)
+    except MillraceError as error:
+        partition.stats.produces_failed += 1
+        results = [_failure(partition.index, error)]
+    else:
+        if log.high_watermark > appended.last_offset:
+            route.stats.record(connection.ticks() - started)
+            connection.send(
+                encode_single_success(
+                    correlation_id,
+                    route.version,
+                    partition.topic,
+                    topic_id,
+                    (
+                        partition.index,
+                        appended.base_offset,
+                        appended.log_append_time_ms,
+                        log.log_start_offset,
+                    ),
+                )
+            )
+            return
+        results = [
+            PartitionResult(
+                partition.index, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
+            )
+        ]
+    reply = _Reply(connection, route, correlation_id, started, ALL_REPLICAS, timeout_ms)
+    reply.topics.append(TopicResult(partition.topic, topic_id, results))
+    if appended is not None:
+        reply.await_commit(results, 0, partition, appended)
+    reply.finish()
+
+
+def _refused(
+    services: Services, topic: str, topic_id: bytes | None, index: int, records: memoryview | None, acks: int
+) -> PartitionResult:
+    if acks not in VALID_ACKS:
+        return PartitionResult(
+            index,
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            error_message=f"acks={acks} is not valid: allowed are -1 (all), 0 and 1",
+        )
+    if topic_id is not None and topic_id not in services.partitions.by_id:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    if records is None:
+        return PartitionResult(
+            index, ErrorCode.CORRUPT_MESSAGE, error_message="the partition came without records"
+        )
+    return PartitionResult(index, services.absent_partition_error(topic, index))
+
+
+class _Reply:
+    """The answer to one request while it takes shape."""
+
+    __slots__ = (
+        "_acks",
+        "_connection",
+        "_correlation_id",
+        "_deadline",
+        "_open",
+        "_route",
+        "_slot",
+        "_started",
+        "_timeout_ms",
+        "_waits",
+        "topics",
+        "unprepared",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        route: Route,
+        correlation_id: int,
+        started: float,
+        acks: int,
+        timeout_ms: int,
+    ) -> None:
+        self._connection = connection
+        self._route = route
+        self._correlation_id = correlation_id
+        self._started = started
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self.topics: list[TopicResult] = []
+        self.unprepared: list[tuple[list[PartitionResult], int, Partition, bytearray]] = []
+        self._waits: list[tuple[list[PartitionResult], int, Partition, Appended]] | None = None
+        self._open = 0
+        self._slot: Slot | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def append(
+        self,
+        results: list[PartitionResult],
+        partition: Partition,
+        records: memoryview,
+        now_ms: int,
+        at: int | None = None,
+    ) -> None:
+        """Append to one partition and note the result, at its place if it has one already."""
+        partition.stats.produces += 1
+        try:
+            appended = partition.append(records, now_ms)
+        except MillraceError as error:
+            partition.stats.produces_failed += 1
+            result = _failure(partition.index, error)
+        else:
+            log = partition.log
+            result = PartitionResult(
+                partition.index, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
+            )
+            if self._acks != 0 and log.high_watermark <= appended.last_offset:
+                self.await_commit(results, len(results) if at is None else at, partition, appended)
+        if at is None:
+            results.append(result)
+        else:
+            results[at] = result
+
+    def await_commit(
+        self, results: list[PartitionResult], at: int, partition: Partition, appended: Appended
+    ) -> None:
+        """Hold the answer back until what was appended is committed."""
+        if self._waits is None:
+            self._waits = []
+        self._waits.append((results, at, partition, appended))
+
+    async def prepare_and_append(self, services: Services) -> None:
+        """For topics whose batches are looked into: check and recompress off the loop, then append."""
+        loop = asyncio.get_running_loop()
+        for results, at, partition, records in self.unprepared:
+            now_ms = services.clock.wall_ms()
+            try:
+                work = partial(prepare, memoryview(records), partition.log.config, now_ms=now_ms)
+                ready = await loop.run_in_executor(None, work)
+            except MillraceError as error:
+                partition.stats.produces_failed += 1
+                results[at] = _failure(partition.index, error)
+            else:
+                self.append(results, partition, ready, now_ms, at)
+        self.finish()
+
+    def finish(self) -> None:
+        """Everything is appended: answer, now or when the records are committed."""
+        connection = self._connection
+        if self._acks == 0:
+            self._route.stats.record(connection.ticks() - self._started)
+            if any(result.error_code for topic in self.topics for result in topic.partitions):
+                # Without responses this is the only way to tell the client, which then asks for metadata
+                # anew.
+                connection.abort("a produce with acks=0 failed")
+            return
+        if self._waits is None:
+            connection.send(self._frame())
+            return
+        self._slot = connection.reserve()
+        self._open = len(self._waits)
+        loop = connection.loop
+        self._deadline = loop.call_later(max(self._timeout_ms, 1) / 1000, self._timed_out)
+        for results, at, partition, appended in self._waits:
+            partition.waiting_produces.add(appended.last_offset + 1, partial(self._settled, results, at))
+
+    def _settled(self, results: list[PartitionResult], at: int, committed: bool) -> None:
+        if not committed:
+            results[at] = PartitionResult(results[at].partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._open -= 1
+        if self._open == 0:
+            self._complete()
+
+    def _timed_out(self) -> None:
+        assert self._waits is not None
+        for results, at, partition, appended in self._waits:
+            if not partition.is_acknowledged(appended):
+                results[at] = PartitionResult(results[at].partition, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete()
+
+    def _complete(self) -> None:
+        slot, self._slot = self._slot, None
+        if slot is None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        slot.complete(self._frame())
+
+    def _frame(self) -> bytes:
+        route, topics = self._route, self.topics
+        route.stats.record(self._connection.ticks() - self._started)
+        for topic in topics:
+            for result in topic.partitions:
+                if result.error_code:
+                    route.stats.count_error(result.error_code)
+        body = encode_response(topics, route.version)
+        return response_frame(self._correlation_id, body, flexible=route.flexible_response)
+
+
+def _failure(index: int, error: MillraceError) -> PartitionResult:
+    return PartitionResult(
+        index, error_code(error), record_errors=record_errors(error), error_message=error_message(error)
+    )
+
+
+# Versions 0 to 2 carried message formats that no longer exist; librdkafka wants to see them in ApiVersions
+# before it compresses, and never uses them.
+PRODUCE: Final = Api(ApiKey.PRODUCE, versions=(3, 13), handle=produce, direct=True, advertised_from=0)

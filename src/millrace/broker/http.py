@@ -1,0 +1,104 @@
+"""The small HTTP port for machines that watch the broker: metrics, health and readiness. GET only, no
+state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import h11
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S: Final = 10.0
+CONNECTIONS_MAX: Final = 64
+READ_BYTES: Final = 16 * 1024
+HEADERS_BYTES_MAX: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+HttpHandler = Callable[[], Awaitable[HttpResponse]]
+
+
+class HttpServer:
+    """Serves a fixed table of paths; everything else is 404."""
+
+    def __init__(self, paths: Mapping[str, HttpHandler]) -> None:
+        self._paths = paths
+        self._server: asyncio.Server | None = None
+        self._open_count = 0
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=READ_BYTES)
+        bound = self._server.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._open_count >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._open_count += 1
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                await self._converse(reader, writer)
+        except (TimeoutError, ConnectionError, h11.RemoteProtocolError):
+            # A slow, broken or impolite client costs only its own connection.
+            pass
+        except Exception:
+            log.exception("an HTTP request failed")
+        finally:
+            self._open_count -= 1
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_BYTES_MAX)
+        request = await _next_request(connection, reader)
+        if request is None:
+            return
+        response = await self._respond(request)
+        head = h11.Response(
+            status_code=response.status,
+            headers=[
+                ("Content-Type", response.content_type),
+                ("Content-Length", str(len(response.body))),
+                ("Connection", "close"),
+            ],
+        )
+        writer.write(connection.send(head) or b"")
+        if request.method != b"HEAD":
+            writer.write(connection.send(h11.Data(data=response.body)) or b"")
+        await writer.drain()
+
+    async def _respond(self, request: h11.Request) -> HttpResponse:
+        if request.method not in (b"GET", b"HEAD"):
+            return HttpResponse(405, b'{"error":"only GET is served here"}\n')
+        path = request.target.split(b"?", 1)[0].decode("latin-1")
+        handler = self._paths.get(path)
+        if handler is None:
+            known = ", ".join(self._paths)
+            return HttpResponse(404, f'{{"error":"no such path; there are {known}"}}\n'.encode())
+        return await handler()
+
+
+async def _next_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(READ_BYTES))
+        elif isinstance(event, h11.Request):
+            return event
+        else:
+            return None

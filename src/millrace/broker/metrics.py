@@ -1,0 +1,260 @@
+"""The broker's figures in Prometheus' terms, put together when somebody asks; the hot path only counts.
+
+The numbers are read on the loop, in one step, and rendered in a thread: thousands of partitions make a
+long page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millrace.broker.dispatch import LATENCY_BOUNDS_S, ApiStats
+from millrace.core.override import override
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from millrace.broker.server import Server
+    from millrace.broker.services import Services
+
+_ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class TopicFigures(NamedTuple):
+    topic: str
+    bytes_in: int
+    bytes_out: int
+    messages_in: int
+    produces: int
+    produces_failed: int
+    fetches: int
+    fetches_failed: int
+
+
+class PartitionFigures(NamedTuple):
+    topic: str
+    partition: str
+    size_bytes: int
+    start_offset: int
+    end_offset: int
+    segments: int
+
+
+class ApiFigures(NamedTuple):
+    api: str
+    requests: int
+    sum_s: float
+    buckets: list[int]
+    errors: dict[int, int]
+
+
+class Figures(NamedTuple):
+    """A snapshot, safe to read from another thread."""
+
+    topics: list[TopicFigures]
+    partitions: list[PartitionFigures]
+    apis: list[ApiFigures]
+    refused: dict[str, int]
+    gauges: dict[str, tuple[str, float]]
+    counters: dict[str, tuple[str, float]]
+
+
+class BrokerMetrics:
+    """Reads the figures from those who count them."""
+
+    def __init__(
+        self,
+        server: Server,
+        services: Services,
+        *,
+        process_figures: Callable[[], dict[str, tuple[str, float]]],
+        cleaner_figures: Callable[[], Mapping[str, tuple[str, float]]],
+        open_file_count: Callable[[], int],
+    ) -> None:
+        self._server = server
+        self._services = services
+        self._process_figures = process_figures
+        self._cleaner_figures = cleaner_figures
+        self._open_file_count = open_file_count
+
+    async def render(self) -> bytes:
+        """The page for /metrics."""
+        figures = self.collect()
+        return await asyncio.get_running_loop().run_in_executor(None, render, figures)
+
+    def collect(self) -> Figures:
+        services, server = self._services, self._server
+        return Figures(
+            topics=[
+                TopicFigures(
+                    topic,
+                    stats.bytes_in,
+                    stats.bytes_out,
+                    stats.messages_in,
+                    stats.produces,
+                    stats.produces_failed,
+                    stats.fetches,
+                    stats.fetches_failed,
+                )
+                for topic, stats in services.partitions.stats.items()
+            ],
+            partitions=[
+                PartitionFigures(
+                    partition.topic,
+                    str(partition.index),
+                    partition.log.size_bytes,
+                    partition.log.log_start_offset,
+                    partition.log.log_end_offset,
+                    len(partition.log.segments),
+                )
+                for partition in services.partitions
+            ],
+            apis=[_api_figures(key, stats) for key, stats in server.dispatcher.stats.items()],
+            refused=dict(server.refused),
+            gauges={**self._gauges(), **self._process_figures()},
+            counters={**self._counters(), **self._cleaner_figures()},
+        )
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        services, server = self._services, self._server
+        directory = services.log_directory
+        return {
+            "millrace_connections": ("Open client connections.", server.connection_count),
+            "millrace_request_memory_bytes": (
+                "Memory held by requests that are not yet complete or handled.",
+                server.request_memory.used_bytes,
+            ),
+            "millrace_request_memory_waiting": (
+                "Connections that wait for request memory.",
+                server.request_memory.waiting_count,
+            ),
+            "millrace_fetch_sessions": ("Fetch sessions in the cache.", len(services.fetch_sessions)),
+            "millrace_fetch_session_partitions": (
+                "Partitions in all fetch sessions.",
+                services.fetch_sessions.partition_count,
+            ),
+            "millrace_topics": ("Topics in the cluster.", len(services.metadata.image.topics)),
+            "millrace_partitions": ("Partitions on this broker.", len(services.partitions)),
+            "millrace_log_directory_free_bytes": (
+                "Free space where the logs are.",
+                directory.free_bytes(),
+            ),
+            "millrace_log_directory_offline": (
+                "1 when the log directory has failed and takes no writes.",
+                0 if directory.offline_reason is None else 1,
+            ),
+            "millrace_open_files": ("Log files held open.", self._open_file_count()),
+        }
+
+    def _counters(self) -> dict[str, tuple[str, float]]:
+        return {
+            "millrace_connections_accepted": ("Connections accepted.", self._server.accepted_count),
+            "millrace_fetch_session_evictions": (
+                "Fetch sessions that gave way to others.",
+                self._services.fetch_sessions.evictions,
+            ),
+        }
+
+
+def render(figures: Figures) -> bytes:
+    """The figures in the text format that Prometheus reads."""
+    # Imported here: only a broker that is scraped pays for it.
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.registry import Collector
+
+    class Snapshot(Collector):
+        @override
+        def collect(self) -> Iterator[Metric]:
+            yield from _families(figures)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Snapshot())
+    return generate_latest(registry)
+
+
+def _api_figures(key: int, stats: ApiStats) -> ApiFigures:
+    return ApiFigures(ApiKey(key).name, stats.count, stats.sum_s, list(stats.buckets), dict(stats.errors))
+
+
+def _families(figures: Figures) -> Iterator[Metric]:
+    yield from _topic_families(figures.topics)
+    yield from _partition_families(figures.partitions)
+    yield from _api_families(figures.apis)
+    yield from _plain_families(figures)
+
+
+def _topic_families(topics: list[TopicFigures]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    described = (
+        ("millrace_topic_bytes_in", "Bytes of records appended.", "bytes_in"),
+        ("millrace_topic_bytes_out", "Bytes of records sent to consumers.", "bytes_out"),
+        ("millrace_topic_messages_in", "Records appended.", "messages_in"),
+        ("millrace_topic_produce_requests", "Batches of records that producers sent.", "produces"),
+        ("millrace_topic_produce_failures", "Batches of records that were refused.", "produces_failed"),
+        ("millrace_topic_fetch_requests", "Reads of a partition for consumers.", "fetches"),
+        ("millrace_topic_fetch_failures", "Reads of a partition that were refused.", "fetches_failed"),
+    )
+    for name, text, attribute in described:
+        family = CounterMetricFamily(name, text, labels=("topic",))
+        for figures in topics:
+            family.add_metric((figures.topic,), getattr(figures, attribute))
+        yield family
+
+
+def _partition_families(partitions: list[PartitionFigures]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    described = (
+        ("millrace_log_size_bytes", "Bytes in the partition's log.", "size_bytes"),
+        ("millrace_log_start_offset", "The first offset that can be read.", "start_offset"),
+        ("millrace_log_end_offset", "The offset that the next record gets.", "end_offset"),
+        ("millrace_log_segments", "Segment files of the partition's log.", "segments"),
+    )
+    for name, text, attribute in described:
+        family = GaugeMetricFamily(name, text, labels=("topic", "partition"))
+        for figures in partitions:
+            family.add_metric((figures.topic, figures.partition), getattr(figures, attribute))
+        yield family
+
+
+def _api_families(apis: list[ApiFigures]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+    latency = HistogramMetricFamily(
+        "millrace_request_duration_seconds", "From a request's arrival to its answer.", labels=("api",)
+    )
+    errors = CounterMetricFamily(
+        "millrace_request_errors", "Errors in answers, by code.", labels=("api", "error")
+    )
+    for figures in apis:
+        cumulated = 0
+        buckets = []
+        for bound, count in zip([*map(str, LATENCY_BOUNDS_S), "+Inf"], figures.buckets, strict=True):
+            cumulated += count
+            buckets.append((bound, float(cumulated)))
+        latency.add_metric((figures.api,), buckets=buckets, sum_value=figures.sum_s)
+        for code, count in sorted(figures.errors.items()):
+            errors.add_metric((figures.api, _ERROR_NAMES.get(code, str(code))), count)
+    yield latency
+    yield errors
+
+
+def _plain_families(figures: Figures) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    refused = CounterMetricFamily(
+        "millrace_refused", "Connections and requests that were refused, by reason.", labels=("reason",)
+    )
+    for reason, count in sorted(figures.refused.items()):
+        refused.add_metric((reason,), count)
+    yield refused
+    for name, (text, value) in sorted(figures.gauges.items()):
+        yield GaugeMetricFamily(name, text, value=value)
+    for name, (text, value) in sorted(figures.counters.items()):
+        yield CounterMetricFamily(name, text, value=value)

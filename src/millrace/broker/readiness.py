@@ -1,0 +1,21 @@
+"""How far the broker has come: starting, recovering its logs, ready, stopping. Told by /readyz."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Readiness:
+    phase: str = "starting"
+    logs_loaded: int = 0
+    logs_total: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase == "ready"
+
+    def recovering(self, loaded: int, total: int) -> None:
+        self.phase = "recovering"
+        self.logs_loaded = loaded
+        self.logs_total = total

@@ -1,0 +1,186 @@
+"""One partition on the broker that leads it: what may be appended, read and acknowledged, and who waits
+for it.
+
+No I/O beside the log's own and no timers: disks are flushed and deadlines kept by the shell around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId, TopicPartition
+from millrace.log.partition_log import Appended, PartitionLog
+from millrace.log.segment import LogSlice
+from millrace.replica.waiting import FetchWaiter, OffsetWaiters
+
+
+class FencedLeaderEpoch(MillraceError):
+    def __init__(self, partition: TopicPartition, *, asked: int, current: int) -> None:
+        super().__init__(f"{partition}: the request knows leader epoch {asked}, the current one is {current}")
+
+
+class UnknownLeaderEpoch(MillraceError):
+    def __init__(self, partition: TopicPartition, *, asked: int, current: int) -> None:
+        super().__init__(f"{partition}: the request knows leader epoch {asked}, this broker only {current}")
+
+
+class TopicStats:
+    """What has gone in and out of a topic on this broker; plain numbers, because every batch adds to them."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "fetches",
+        "fetches_failed",
+        "messages_in",
+        "produces",
+        "produces_failed",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_in = 0
+        self.produces = 0
+        self.produces_failed = 0
+        self.fetches = 0
+        self.fetches_failed = 0
+
+
+class Partition:
+    __slots__ = (
+        "_fetch_waiters",
+        "flush_wanted",
+        "index",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "stats",
+        "topic",
+        "topic_id",
+        "topic_partition",
+        "waiting_produces",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        log: PartitionLog,
+        stats: TopicStats,
+        flush_wanted: Callable[[Partition], None],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic, self.index = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.stats = stats
+        self.flush_wanted = flush_wanted
+        self.leader_epoch = 0
+        self.leader_id = -1
+        self._fetch_waiters: dict[FetchWaiter, None] = {}
+        self.waiting_produces = OffsetWaiters()
+
+    @property
+    def fetch_waiter_count(self) -> int:
+        return len(self._fetch_waiters)
+
+    def lead(self, leader_id: int, leader_epoch: int) -> None:
+        """Take up office for an epoch. A sole replica's whole log is committed."""
+        assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
+        # The log learns of the epoch with the first batch: reading its files now would slow the start of
+        # thousands.
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        if self.log.high_watermark < self.log.log_end_offset:
+            self._advance_high_watermark(self.log.log_end_offset, 0)
+
+    def append(self, records: memoryview, now_ms: int) -> Appended:
+        """Append a producer's records; readers see them when they are committed."""
+        log = self.log
+        appended = log.append_as_leader(records, self.leader_epoch, now_ms)
+        if appended.duplicate:
+            return appended
+        size_bytes = len(records)
+        stats = self.stats
+        stats.bytes_in += size_bytes
+        stats.messages_in += appended.last_offset - appended.base_offset + 1
+        if log.flush_is_due:
+            self.flush_wanted(self)
+        # With flush.messages=1, what a reader has seen must not vanish with the power: it is shown when it
+        # is on disk.
+        if not log.commits_on_flush:
+            self._advance_high_watermark(log.log_end_offset, size_bytes)
+        return appended
+
+    def is_acknowledged(self, appended: Appended) -> bool:
+        """Whether a produce with acks=all can be answered now; else wait in `waiting_produces`."""
+        return self.log.high_watermark > appended.last_offset
+
+    def flushed(self) -> None:
+        """More of the log is on disk."""
+        offset = self.log.flushed_offset
+        if offset > self.log.high_watermark:
+            self._advance_high_watermark(offset, 1)
+
+    def flush_failed(self) -> None:
+        """What was not yet acknowledged never will be by this log."""
+        self.waiting_produces.fail()
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a request that was made for another leader's term; -1 means that the client does not know
+        one."""
+        if current_leader_epoch in (-1, self.leader_epoch):
+            return
+        error = FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch
+        raise error(self.topic_partition, asked=current_leader_epoch, current=self.leader_epoch)
+
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, min_one: bool) -> LogSlice:
+        """Whole batches that a consumer may see, as a slice of a file."""
+        log = self.log
+        if committed_only:
+            log.producers  # noqa: B018 - the last stable offset is right only once open transactions are known
+            return log.read(offset, max_bytes, log.last_stable_offset, min_one)
+        return log.read(offset, max_bytes, log.high_watermark, min_one)
+
+    def aborted_transactions(self, offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of transactions that a reader of committed records from `offset` on
+        must skip."""
+        log = self.log
+        return [
+            (aborted.producer_id, aborted.first_offset)
+            for aborted in log.aborted_transactions(offset, log.last_stable_offset)
+        ]
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to the one asked for and where it ends; (-1, -1) if unknown."""
+        if epoch == self.leader_epoch:
+            return epoch, self.log.log_end_offset
+        if epoch > self.leader_epoch:
+            return -1, -1
+        return self.log.epoch_end_offset(epoch)
+
+    def await_records(self, waiter: FetchWaiter) -> None:
+        self._fetch_waiters[waiter] = None
+
+    def stop_waiting(self, waiter: FetchWaiter) -> None:
+        self._fetch_waiters.pop(waiter, None)
+
+    def changed(self) -> None:
+        """Leadership, the log's start or its existence changed: nobody should go on waiting for what was."""
+        for waiter in list(self._fetch_waiters):
+            waiter.changed()
+
+    def retire(self) -> None:
+        """This broker no longer leads the partition, or the partition is deleted."""
+        self.waiting_produces.fail()
+        self.changed()
+
+    def _advance_high_watermark(self, offset: int, size_bytes: int) -> None:
+        self.log.high_watermark = offset
+        if self.waiting_produces:
+            self.waiting_produces.reached(offset)
+        if self._fetch_waiters:
+            for waiter in list(self._fetch_waiters):
+                waiter.more_records(size_bytes)

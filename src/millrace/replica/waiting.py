@@ -1,0 +1,47 @@
+"""Requests that wait: fetches for more records, produces until enough replicas and disks have theirs.
+
+No I/O and no timers here: who waits brings its own deadline and withdraws when it has passed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+
+class FetchWaiter(Protocol):
+    def more_records(self, size_bytes: int) -> None:
+        """`size_bytes` more can be read from a partition that this fetch waits for."""
+
+    def changed(self) -> None:
+        """The partition changed in a way that waiting cannot mend: answer now."""
+
+
+class OffsetWaiters:
+    """Those who wait until an offset is reached. Offsets are awaited in ascending order, as appends make
+    them."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Callable[[bool], None]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, offset: int, done: Callable[[bool], None]) -> None:
+        """Call `done(True)` once everything below `offset` is there, `done(False)` if it never will be."""
+        assert not self._waiting or self._waiting[-1][0] <= offset, (self._waiting[-1][0], offset)
+        self._waiting.append((offset, done))
+
+    def reached(self, offset: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](True)
+
+    def fail(self) -> None:
+        """Nobody's offset will be reached: the partition is going away or its disk has failed."""
+        waiting, self._waiting = self._waiting, deque()
+        for _offset, done in waiting:
+            done(False)

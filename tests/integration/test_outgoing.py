@@ -1,0 +1,134 @@
+"""The sending side on real sockets: whatever the peer's pace, every byte arrives once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk, Outgoing, OutgoingFailed
+from millrace.core.override import override
+
+
+class DiskFile:
+    """As the log's handles: a descriptor, and reads at a position."""
+
+    def __init__(self, path: Path, *, has_descriptor: bool = True) -> None:
+        self._number = os.open(path, os.O_RDONLY)
+        self._has_descriptor = has_descriptor
+
+    def __del__(self) -> None:
+        os.close(self._number)
+
+    def fileno(self) -> int:
+        return self._number if self._has_descriptor else -1
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return os.pread(self._number, size_bytes, position)
+
+
+class Slice:
+    def __init__(self, file: DiskFile, position: int, size_bytes: int) -> None:
+        self.file: DiskFile | None = file
+        self.position = position
+        self.size_bytes = size_bytes
+
+
+class Sender(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.failure: OutgoingFailed | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.out = Outgoing(cast("asyncio.Transport", transport))
+
+    @override
+    def pause_writing(self) -> None:
+        self.out.pause()
+
+    @override
+    def resume_writing(self) -> None:
+        try:
+            self.out.resume()
+        except OutgoingFailed as failure:
+            self.failure = failure
+
+
+async def exchange(messages: list[bytes | list[Chunk]], expected_size: int, *, is_slow: bool) -> bytes:
+    """Send everything at once to a peer that reads at its own pace; returns what it got."""
+    loop = asyncio.get_running_loop()
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+    peer.connect(listener.getsockname())
+    accepted, _ = listener.accept()
+    listener.close()
+    peer.setblocking(False)
+    transport, sender = await loop.connect_accepted_socket(Sender, accepted)
+    received = bytearray()
+    try:
+        for message in messages:
+            if isinstance(message, bytes):
+                sender.out.write(message)
+            else:
+                sender.out.write_chunks(message)
+        while len(received) < expected_size:
+            received += await loop.sock_recv(peer, 8_192 if is_slow else 1 << 20)
+        assert sender.failure is None
+        assert sender.out.sent_bytes == expected_size
+    finally:
+        sender.out.close()
+        transport.abort()
+        peer.close()
+    return bytes(received)
+
+
+Runner = Callable[[Coroutine[Any, Any, bytes]], bytes]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("is_slow", [False, True], ids=["fast peer", "slow peer"])
+@pytest.mark.parametrize("has_descriptor", [False, True], ids=["copied", "sendfile"])
+def test_bytes_and_slices_arrive_in_order(
+    tmp_path: Path, run: Runner, is_slow: bool, has_descriptor: bool
+) -> None:
+    source = random.Random(7)
+    content = source.randbytes(6 << 20)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    file = DiskFile(path, has_descriptor=has_descriptor)
+    messages: list[bytes | list[Chunk]] = []
+    expected = bytearray()
+    for number in range(40):
+        if number % 3 == 0:
+            data = source.randbytes(source.choice([1, 100, 300_000]))
+            messages.append(data)
+            expected += data
+            continue
+        chunks: list[Chunk] = []
+        for _ in range(source.randrange(1, 4)):
+            head = source.randbytes(20)
+            size = source.choice([0, 1, SENDFILE_MIN_BYTES - 1, SENDFILE_MIN_BYTES, 200_000, 1_500_000])
+            position = source.randrange(len(content) - size)
+            chunks += [head, Slice(file, position, size)]
+            expected += head + content[position : position + size]
+        messages.append(chunks)
+    assert run(exchange(messages, len(expected), is_slow=is_slow)) == bytes(expected)
+
+
+def test_a_slice_that_was_cut_off_ends_the_connection_instead_of_sending_less(tmp_path: Path) -> None:
+    """A response that is shorter than its length says would shift every later one."""
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 20_000)
+    messages: list[bytes | list[Chunk]] = [[b"head", Slice(DiskFile(path), 0, 40_000)]]
+    with pytest.raises(OutgoingFailed):
+        uvloop.run(exchange(messages, 40_004, is_slow=False))
