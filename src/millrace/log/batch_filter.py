@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.log.cleaned_transactions import CleanedTransactions
-from millrace.log.key_offsets import KeyOffsets
+from millrace.log.key_offsets import KEY_BYTES_MAX, KeyOffsets, shortened
 from millrace.wire.batch_header import DELETE_HORIZON_BIT, NO_TIMESTAMP, BatchHeader
 from millrace.wire.compression import Codec
 from millrace.wire.record_spans import RecordSpan, append_varint, read_varint, scan_records
@@ -97,7 +97,7 @@ class BatchFilter:
     def _newest_records(
         self, data: bytes, header: BatchHeader, horizon: int | None
     ) -> tuple[list[RecordSpan], bool]:
-        newest = self._keys.newest
+        newest = self._keys.by_key.get
         latest_offset = self._keys.latest_offset
         base_offset = header.base_offset
         keep_tombstones = horizon is None or self._now_ms < horizon
@@ -109,7 +109,8 @@ class BatchFilter:
                 if span[2] < 0:
                     self._stats.records_without_key += 1
                     continue
-                if offset < newest(data[span[2] : span[3]]):
+                key = data[span[2] : span[3]]
+                if offset < newest(key if len(key) <= KEY_BYTES_MAX else shortened(key), -1):
                     continue
                 if span[4] and not keep_tombstones:
                     self._stats.tombstones_removed += 1

@@ -16,7 +16,7 @@ from millrace.log.batch_filter import BatchFilter, CompactionStats
 from millrace.log.batch_reader import read_batches
 from millrace.log.cleaned_segment import CleanedFile, CleanedSegment
 from millrace.log.cleaned_transactions import CleanedTransactions
-from millrace.log.key_offsets import KeyOffsets
+from millrace.log.key_offsets import KEY_BYTES_MAX, KeyOffsets, shortened
 from millrace.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, TXN_INDEX_SUFFIX, segment_path
 from millrace.log.txn_index import AbortedTransaction, TxnIndex
 from millrace.log.volume import Volume
@@ -190,7 +190,7 @@ def _map_segment(
 ) -> bool:
     """Enter a segment's keys; False if the map was full before its end."""
     file = volume.file(segment_path(job.directory, segment.base_offset, LOG_SUFFIX))
-    put = keys.put
+    by_key = keys.by_key
     first_dirty_offset = job.first_dirty_offset
     try:
         for _, batch in read_batches(file, segment.size_bytes, read_bytes=job.io_buffer_bytes):
@@ -208,7 +208,8 @@ def _map_segment(
                 data = bytes(inflate_records(batch, header, job.max_decompressed_message_bytes))
                 for delta, _, key_start, key_end, _, _, _ in scan_records(data, header):
                     if key_start >= 0 and base_offset + delta >= first_dirty_offset:
-                        put(data[key_start:key_end], base_offset + delta)
+                        key = data[key_start:key_end]
+                        by_key[key if len(key) <= KEY_BYTES_MAX else shortened(key)] = base_offset + delta
             keys.latest_offset = header.last_offset
         return True
     finally:

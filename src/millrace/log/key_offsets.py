@@ -5,35 +5,32 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-ENTRY_BYTES: Final = 176
-"""What one key costs at worst, measured: a dict's slot while it grows, a 16-byte key and an integer."""
+ENTRY_BYTES: Final = 208
+"""What one key costs at worst, measured: a slot of a dict that grows, the key and an integer."""
 
-_DIGEST_BYTES: Final = 16
+KEY_BYTES_MAX: Final = 46
+"""Longer keys are held as a digest of 47 bytes, which no key that stands for itself can be equal to.
+
+Up to here a key takes no more memory than its digest, and is spared the hashing.
+"""
 
 
 class KeyOffsets:
-    """Keys under 16 bytes stand for themselves, longer ones for a 128-bit digest; the two cannot be equal."""
-
     def __init__(self, size_bytes_max: int) -> None:
         self.keys_max = max(1, size_bytes_max // ENTRY_BYTES)
         self.latest_offset = -1
         """The last offset that the map covers: all records up to it were entered."""
-        self._offsets: dict[bytes, int] = {}
+        self.by_key: dict[bytes, int] = {}
+        """Keys of more than KEY_BYTES_MAX bytes as `shortened`."""
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.by_key)
 
     def has_room_for(self, count: int) -> bool:
         """Whether this many new keys fit. An empty map takes any batch, or one could never be compacted."""
-        return not self._offsets or len(self._offsets) + count <= self.keys_max
+        return not self.by_key or len(self.by_key) + count <= self.keys_max
 
-    def put(self, key: bytes, offset: int) -> None:
-        if len(key) >= _DIGEST_BYTES:
-            key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
-        self._offsets[key] = offset
 
-    def newest(self, key: bytes) -> int:
-        """The newest offset of the key, -1 if it was not entered."""
-        if len(key) >= _DIGEST_BYTES:
-            key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
-        return self._offsets.get(key, -1)
+def shortened(key: bytes) -> bytes:
+    """What stands for a long key."""
+    return blake2b(key, digest_size=KEY_BYTES_MAX + 1).digest()

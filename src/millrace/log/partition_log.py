@@ -784,6 +784,8 @@ class PartitionLog:
         """After a truncation: nothing computed from what is gone may survive."""
         self.log_end_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
+        # What takes the place of the lost records was never compacted.
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._set_flush_mark(self.flushed_offset)
         if self._commit is not None:
             self._commit.generation += 1

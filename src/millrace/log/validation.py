@@ -131,7 +131,7 @@ def _prepare_batch(
 
 
 def _check_records(
-    data: bytearray, header: BatchHeader, rules: RecordRules, now_ms: int, first_index: int
+    data: bytes | bytearray, header: BatchHeader, rules: RecordRules, now_ms: int, first_index: int
 ) -> BatchHeader:
     """Walk all records; the header with the true maximum timestamp, the same object if that was right."""
     needs_key = rules.cleanup_compact
@@ -172,7 +172,7 @@ def _is_timely(oldest: int, newest: int, rules: RecordRules, now_ms: int) -> boo
 
 
 def _find_untimely(
-    data: bytearray, header: BatchHeader, rules: RecordRules, now_ms: int, first_index: int
+    data: bytes | bytearray, header: BatchHeader, rules: RecordRules, now_ms: int, first_index: int
 ) -> tuple[RecordError, ...]:
     errors = []
     for index, span in enumerate(scan_records(data, header)):

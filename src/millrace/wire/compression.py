@@ -91,16 +91,16 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL_DEFAULT if level is None else level))
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytearray:
+def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes | bytearray:
     """The original bytes, or DecompressedTooLarge before more than `limit_bytes` of them are held.
 
-    A bytearray because that is what the codecs write into; a copy would double the memory.
+    Mostly a bytearray, because that is what the codecs write into; a copy would double the memory.
     """
     match codec:
         case Codec.NONE:
             if len(data) > limit_bytes:
                 raise DecompressedTooLarge(codec, limit_bytes)
-            return bytearray(data)
+            return bytes(data)
         case Codec.GZIP:
             return _inflate(codec, cramjam.gzip.decompress_into, data, limit_bytes)
         case Codec.SNAPPY:

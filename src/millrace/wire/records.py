@@ -40,8 +40,8 @@ from millrace.wire.record_spans import (
 __all__ = [
     "ControlMarker",
     "ControlType",
-    "MalformedBatch",
     "Header",
+    "MalformedBatch",
     "Record",
     "RecordSpan",
     "append_record",
@@ -132,14 +132,16 @@ def split_batches(data: memoryview) -> list[memoryview]:
     return batches
 
 
-def inflate_records(batch: Buffer, header: BatchHeader, limit_bytes: int = INFLATED_BYTES_MAX) -> bytearray:
+def inflate_records(
+    batch: Buffer, header: BatchHeader, limit_bytes: int = INFLATED_BYTES_MAX
+) -> bytes | bytearray:
     """The records part of a checked batch, decompressed; MalformedBatch or DecompressedTooLarge."""
     codec_id = header.attributes & COMPRESSION_MASK
     if codec_id >= len(_CODECS):
         raise MalformedBatch(f"unknown compression {codec_id}", base_offset=header.base_offset)
     # A batch that compaction emptied keeps its header only, whatever codec it had.
     if header.records_count == 0 and len(batch) == HEADER_SIZE:
-        return bytearray()
+        return b""
     try:
         return decompress(_CODECS[codec_id], memoryview(batch)[HEADER_SIZE:], limit_bytes)
     except CorruptCompression as error:

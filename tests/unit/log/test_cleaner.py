@@ -300,6 +300,19 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(tmp_path: Path) -> None:
     run(main())
 
 
+def test_what_is_written_after_a_truncation_is_dirty(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker_in(tmp_path) as broker:
+            log = broker.create()
+            fill(log, 60)
+            assert await broker.cleaner.clean_dirtiest()
+            await log.truncate_to(20)
+            fill(log, 60)
+            assert assess(log, START).first_dirty_offset == 20
+
+    run(main())
+
+
 def test_a_checkpoint_from_another_life_is_not_believed(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker_in(tmp_path) as broker:

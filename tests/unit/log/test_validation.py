@@ -139,7 +139,7 @@ def test_a_false_maximum_timestamp_is_corrected() -> None:
     codec=st.sampled_from(Codec),
     target=st.sampled_from(["producer", "uncompressed", "lz4"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_damaged_batches_give_only_our_errors(place: int, value: int, codec: Codec, target: str) -> None:
     batch = batch_of(*[b"key-%d" % index for index in range(20)], codec=codec)
     header = check_batch(batch)

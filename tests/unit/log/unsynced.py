@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing_extensions import override
-
+from millrace.core.override import override
 from millrace.log.volume import DiskFile, DiskVolume
 
 

@@ -62,7 +62,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 
 @given(records=record_lists(), codec=st.sampled_from(Codec), transactional=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_was_built_is_read_back(records: list[Record], codec: Codec, transactional: bool) -> None:
     batch = build_batch(
         records,
@@ -265,7 +265,7 @@ def test_a_bomb_in_a_batch_is_bounded() -> None:
     fix_checksum=st.booleans(),
     cut=st.integers(0, 10),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_mutated_batches_give_only_our_errors(
     records: list[Record], codec: Codec, mutations: list[tuple[int, int]], fix_checksum: bool, cut: int
 ) -> None:
@@ -284,7 +284,7 @@ def test_mutated_batches_give_only_our_errors(
 
 
 @given(data=st.binary(max_size=60), count=st.integers(0, 5), last_delta=st.integers(0, 2**31 - 1))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_garbage_records_give_only_our_errors(data: bytes, count: int, last_delta: int) -> None:
     header = _header(count=count)._replace(last_offset_delta=last_delta)
     try:
