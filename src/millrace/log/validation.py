@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from millrace.log.errors import InvalidRecord
-from millrace.wire.batch_header import COMPRESSION_MASK, BatchHeader
+from crc32c import crc32c
+
+from millrace.log.errors import CorruptBatch, InvalidRecord, UnsupportedBatchFormat
+from millrace.wire.batch_header import COMPRESSION_MASK, CRC_START, MAGIC, BatchHeader, read_header
 from millrace.wire.compression import CODECS_BY_NAME, Codec
 from millrace.wire.record_spans import INT64_MAX, MalformedBatch, scan_records
 from millrace.wire.records import assemble_batch, check_batch, inflate_records, split_batches
@@ -97,19 +99,33 @@ def compression_level(rules: RecordRules, codec: Codec) -> int | None:
 def prepare(records: memoryview, rules: RecordRules, *, now_ms: int) -> memoryview:
     """A partition's records of a Produce request, checked, recompressed and writable, for `append_as_leader`.
 
-    Returns the same view if nothing had to change. Raises MalformedBatch, DecompressedTooLarge,
-    InvalidRecords or InvalidRecordTimestamps; the last two name the records.
+    Returns the same view if nothing had to change. Raises CorruptBatch for bytes damaged on the way, else
+    UnsupportedBatchFormat, MalformedBatch, DecompressedTooLarge, InvalidRecords or InvalidRecordTimestamps;
+    the last two name the records.
     """
-    batches = split_batches(records)
+    try:
+        batches = split_batches(records)
+    except MalformedBatch as error:
+        raise CorruptBatch(str(error)) from None
     prepared = []
     first_index = 0
     for batch in batches:
-        header = check_batch(batch)
+        header = _check_header(batch)
         prepared.append(_prepare_batch(batch, header, rules, now_ms, first_index))
         first_index += header.records_count
     if all(after is before for before, after in zip(batches, prepared, strict=True)):
         return records
     return memoryview(bytearray().join(prepared))
+
+
+def _check_header(batch: memoryview) -> BatchHeader:
+    """As appending would judge it: a wrong checksum may be right when sent again, other faults will not."""
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise UnsupportedBatchFormat(header.magic)
+    if header.crc != crc32c(batch[CRC_START:]):
+        raise CorruptBatch("the checksum of the record batch is wrong")
+    return check_batch(batch)
 
 
 def _prepare_batch(

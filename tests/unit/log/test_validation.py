@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.core.errors import MillraceError
+from millrace.log.errors import CorruptBatch, UnsupportedBatchFormat
 from millrace.log.validation import (
     RECORD_ERRORS_MAX,
     InvalidRecords,
@@ -104,6 +105,21 @@ def test_control_batches_are_left_to_the_append() -> None:
     marker = build_marker(ControlMarker(1, 0), offset=0, timestamp=NOW, producer_id=1, producer_epoch=0)
     batch = memoryview(marker)
     assert prepare(batch, Rules(compression_type="gzip", deep_validation=True), now_ms=NOW) is batch
+
+
+def test_damage_on_the_way_is_told_from_records_that_never_will_be_right() -> None:
+    # Clients send again after the first and must not after the second.
+    batch = bytearray(batch_of(b"a"))
+    batch[-1] ^= 1
+    for damaged in (batch, batch[:-1], batch + b"\0", batch[:20]):
+        with pytest.raises(CorruptBatch):
+            prepare(memoryview(damaged), Rules(cleanup_compact=True), now_ms=NOW)
+    batch[16] = 1
+    with pytest.raises(UnsupportedBatchFormat):
+        prepare(memoryview(batch), Rules(cleanup_compact=True), now_ms=NOW)
+    garbage = assemble_batch(check_batch(batch_of(b"a")), b"garbage")
+    with pytest.raises(MalformedBatch):
+        prepare(memoryview(garbage), Rules(cleanup_compact=True), now_ms=NOW)
 
 
 def test_deep_validation_wants_consecutive_offsets() -> None:
