@@ -110,7 +110,8 @@ def test_lines_with_keys_come_back_as_they_were_sent(shell: Shell) -> None:
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_a_topic_can_be_copied_through_json_lines(shell: Shell, compression: str) -> None:
     source, copy = f"source-{compression}", f"copy-{compression}"
-    shell.run("topic", "create", source, copy, "-p", "2")
+    # The messages are of 2023, and must not be too old for the topic while the test runs.
+    shell.run("topic", "create", source, copy, "-p", "2", "-c", "retention.ms=-1")
     lines = (
         b'{"partition":0,"timestamp":1700000000000,"key":"k","value":"v","headers":[{"name":"h","value":"x"}]}\n'
         b'{"partition":1,"timestamp":"2023-11-14T22:13:20Z","key_base64":"/w==","value":null}\n'
@@ -155,7 +156,7 @@ def test_a_bad_line_is_named_and_those_before_it_are_sent(shell: Shell) -> None:
 
 
 def test_a_range_of_messages_by_offset_and_by_time(shell: Shell) -> None:
-    shell.run("topic", "create", "ranges", "-p", "1")
+    shell.run("topic", "create", "ranges", "-p", "1", "-c", "retention.ms=-1")
     lines = "".join(f'{{"value":"{n}","timestamp":{1_700_000_000_000 + n * 1000}}}\n' for n in range(10))
     shell.run("produce", "ranges", "--json", stdin=lines.encode())
     assert shell.run("consume", "ranges", "--from", "3", "--to", "5").split() == ["3", "4"]
@@ -214,10 +215,8 @@ def test_settings_are_shown_with_their_source_and_changed(shell: Shell) -> None:
     assert shown["retention.bytes"]["source"] == "DEFAULT"
     shell.run("config", "alter", "--topic", "configured", "--delete", "cleanup.policy")
     assert "cleanup.policy" not in shell.run("config", "describe", "--topic", "configured")
-    assert (
-        "does not exist"
-        in shell.fail("config", "alter", "--topic", "absent", "--set", "retention.ms=5").lower()
-    )
+    error = shell.fail("config", "alter", "--topic", "absent", "--set", "retention.ms=5")
+    assert "UNKNOWN_TOPIC_OR_PART" in error
 
 
 def test_a_missing_topic_is_one_line(shell: Shell) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -81,7 +81,11 @@ def _broker(
         elif listener.host in ("127.0.0.1", "::1", "localhost"):
             yield _only_local(listener.name)
     if config.metrics_listener is not None:
-        yield checks.check_port(*config.metrics_listener, what="metrics listener")
+        finding = checks.check_port(*config.metrics_listener, what="metrics listener")
+        if finding.status is Status.FAIL and not config.is_set("metrics.listener"):
+            # A broker whose operator did not ask for this port starts without it.
+            finding = replace(finding, status=Status.WARN, fix="choose another metrics.listener")
+        yield finding
 
 
 def _only_local(name: str) -> Finding:
