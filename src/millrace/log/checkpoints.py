@@ -47,7 +47,11 @@ def parse_lines(data: bytes, *, fields: int) -> list[list[str]] | None:
 
 def read_offsets(volume: Volume, path: str) -> dict[TopicPartition, int]:
     try:
-        rows = parse_lines(volume.read_bytes(path), fields=3)
+        data = volume.read_bytes(path)
+        if not data:
+            # Kafka creates its checkpoints empty.
+            return {}
+        rows = parse_lines(data, fields=3)
         if rows is not None:
             return {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
     except FileMissing:

@@ -14,6 +14,8 @@ from millrace.log.volume import Volume
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
 _IGNORED_DIRECTORY_SUFFIXES: Final = ("-future", STRAY_DIRECTORY_SUFFIX)
+_KAFKAS_OWN_METADATA: Final = "__cluster_metadata"
+"""Kafka's controllers keep their log beside the topics'. It is left alone: the directory may go back."""
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted")
 _NAME_LENGTH_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
@@ -23,6 +25,8 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     """The partition that a directory is for, or None if it is something else."""
     match = _PARTITION_NAME.match(name)
     if match is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_DIRECTORY_SUFFIXES)):
+        return None
+    if match["topic"] == _KAFKAS_OWN_METADATA:
         return None
     return TopicPartition(match["topic"], int(match["partition"]))
 
