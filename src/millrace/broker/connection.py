@@ -299,6 +299,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort("internal error")
             return
         self._is_busy = False
+        # Nothing was read that would send the answers on its way out.
+        self._flush_answers()
         self._continue()
 
     def _continue(self) -> None:
