@@ -8,6 +8,7 @@ from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound,
 from millrace.core.errors import MillraceError
 from millrace.log import errors as log_errors
 from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
+from millrace.log.worker_messages import JobFailed, WorkerDied
 from millrace.metadata import errors as metadata_errors
 from millrace.replica.partition import FencedLeaderEpoch, UnknownLeaderEpoch
 from millrace.wire.compression import CorruptCompression, DecompressedTooLarge
@@ -54,6 +55,9 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     # These end a start; no client is there to see them.
     log_errors.DirectoryLocked: ErrorCode.UNKNOWN_SERVER_ERROR,
     log_errors.DirectoryMismatch: ErrorCode.UNKNOWN_SERVER_ERROR,
+    # Background work, which is tried again; no request waits for it.
+    JobFailed: ErrorCode.UNKNOWN_SERVER_ERROR,
+    WorkerDied: ErrorCode.UNKNOWN_SERVER_ERROR,
     # What a user asked of the cluster and cannot have.
     metadata_errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     metadata_errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,

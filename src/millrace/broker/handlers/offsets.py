@@ -105,7 +105,9 @@ async def _look_up(partition: Partition, timestamp: int, committed_only: bool) -
         return TimestampedOffset(-1, end, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return TimestampedOffset(-1, start, log.epochs.epoch_at(start))
+        # The next record at the end of the log will be of the present leader's epoch.
+        epoch = partition.leader_epoch if start == log.log_end_offset else log.epochs.epoch_at(start)
+        return TimestampedOffset(-1, start, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # Nothing is tiered, so no record is the last or first of its kind.
         return _NOTHING
@@ -144,7 +146,7 @@ def _epoch_end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition
         return EpochEndOffset(partition=index, error_code=ctx.services.absent_partition_error(topic, index))
     try:
         partition.check_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+        epoch, end_offset = partition.epoch_end_offset(wanted.leader_epoch)
     except MillraceError as error:
         return EpochEndOffset(partition=index, error_code=error_code(error))
     return EpochEndOffset(partition=index, leader_epoch=epoch, end_offset=end_offset)

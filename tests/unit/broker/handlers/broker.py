@@ -1,0 +1,217 @@
+"""A broker without sockets: real metadata on a store in memory, real logs on disk, and requests as bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from millrace.broker.config import BrokerConfig
+from millrace.broker.context import Endpoint, RequestContext
+from millrace.broker.fetch_sessions import FetchSessions
+from millrace.broker.handlers import APIS
+from millrace.broker.services import Services
+from millrace.core.clock import SystemIdSource
+from millrace.core.ids import NodeId, TopicId, TopicPartition
+from millrace.log.config import LogConfig
+from millrace.log.log_directory import LogDirectory
+from millrace.log.volume import DiskVolume
+from millrace.metadata.commands import Policy
+from millrace.metadata.config_definitions import BrokerLayers, TopicSettings
+from millrace.metadata.image import BrokerState, TopicState
+from millrace.metadata.image import Endpoint as RegisteredEndpoint
+from millrace.metadata.reconciler import Reconciler
+from millrace.metadata.service import Metadata, NewTopic
+from millrace.replica.partition import Partition
+from millrace.replica.partitions import Partitions
+from millrace.sim.store import MemoryStore
+from millrace.wire import schema
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.records import Record, build_batch
+
+T = TypeVar("T")
+
+NODE_ID: Final = NodeId(1)
+NOW_MS: Final = 1_700_000_000_000
+DIALLED: Final = Endpoint("broker.test", 9092, "client.test", 50_000, "PLAINTEXT")
+
+
+class FixedClock:
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+
+class Replicas:
+    """Partitions of which this broker has the only replica."""
+
+    def __init__(self, partitions: Partitions, directory: LogDirectory) -> None:
+        self._partitions = partitions
+        self._directory = directory
+
+    async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
+        for index in partitions:
+            name = TopicPartition(topic.name, index)
+            log = self._directory.create(name, topic.topic_id, settings.log)
+            stats = self._partitions.stats_of(topic.name)
+            partition = Partition(name, topic.topic_id, log, stats, flush_wanted=lambda partition: None)
+            partition.lead(NODE_ID, topic.partitions[index].leader_epoch)
+            self._partitions.add(partition)
+
+    def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
+        raise AssertionError("nothing changes leaders here")
+
+    def configure(self, topic: TopicState, settings: TopicSettings) -> None:
+        for partition in self._partitions.by_name[topic.name].values():
+            partition.log.set_config(settings.log)
+
+    async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
+        raise AssertionError("nothing moves replicas here")
+
+    async def delete(self, name: str, topic_id: TopicId) -> None:
+        for index in list(self._partitions.by_id.get(topic_id, ())):
+            self._partitions.remove(TopicPartition(name, index))
+            await self._directory.delete(TopicPartition(name, index))
+
+
+class Broker:
+    """Answers requests one by one; between them its loop stands still."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._runner = asyncio.Runner()
+        self.store = MemoryStore()
+        self._static = MappingProxyType({"node.id": str(NODE_ID), **(settings or {})})
+        self.log_directory = LogDirectory(
+            DiskVolume(),
+            str(directory),
+            clock=FixedClock(),
+            ids=SystemIdSource(),
+            random_source=random.Random(1),
+        )
+        self.metadata = Metadata(
+            self.store,
+            policy=self._policy,
+            ids=SystemIdSource(),
+            chance=random.Random(1),
+        )
+        self.services = Services(
+            clock=FixedClock(),
+            config=BrokerConfig(BrokerLayers(static=self._static)),
+            metadata=self.metadata,
+            partitions=Partitions(),
+            log_directory=self.log_directory,
+            fetch_sessions=FetchSessions(10, random.Random(1)),
+            fetch_bytes_max=2**20,
+        )
+        self._life: asyncio.Task[None] | None = None
+
+    def _policy(self) -> Policy:
+        return self.services.config.policy()
+
+    def start(self) -> None:
+        self.run(self._start())
+
+    def stop(self) -> None:
+        self.run(self._stop())
+        self._runner.close()
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def finish() -> T:
+            async with asyncio.timeout(10):
+                return await work
+
+        return self._runner.run(finish())
+
+    def ask(self, request: Any, version: int, endpoint: Endpoint = DIALLED) -> Any:
+        """The response as a client of that version reads it."""
+        key = _api_key(request)
+        api = next(api for api in APIS if api.key == key)
+        assert api.versions[0] <= version <= api.versions[1], (api, version)
+        sent = schema.request_encoder(key, version)(request)
+        decoded = schema.request_decoder(key, version)(sent)
+        context = RequestContext(version, "test", endpoint, self.services)
+
+        async def handle() -> Any:
+            answer = api.handle(context, decoded)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        answer = self.run(handle())
+        body = answer if isinstance(answer, bytes) else schema.response_encoder(key, version)(answer)
+        return schema.response_decoder(key, version)(body)
+
+    def create_topic(
+        self, name: str, partition_count: int = 1, configs: Mapping[str, str] | None = None
+    ) -> TopicState:
+        topic = NewTopic(name=name, partition_count=partition_count, configs=configs or {})
+        (outcome,) = self.run(self.metadata.create_topics([topic]))
+        assert isinstance(outcome, TopicState), outcome
+        return outcome
+
+    def append(self, topic: str, *timestamps: int, partition: int = 0, producer_id: int = -1) -> None:
+        """One batch with a record for each timestamp."""
+        records = [Record(number, timestamp, b"key", b"value") for number, timestamp in enumerate(timestamps)]
+        is_idempotent = producer_id >= 0
+        batch = build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=0 if is_idempotent else -1,
+            base_sequence=0 if is_idempotent else -1,
+        )
+
+        async def append() -> None:
+            found = self.services.partitions.find(topic, partition)
+            assert found is not None, topic
+            found.append(memoryview(bytearray(batch)), NOW_MS)
+
+        self.run(append())
+
+    def log_config(self, topic: str) -> LogConfig:
+        found = self.services.partitions.find(topic, 0)
+        assert found is not None, topic
+        return found.log.config
+
+    async def _start(self) -> None:
+        started = asyncio.Event()
+        self._life = asyncio.get_running_loop().create_task(self._live(started))
+        waiting = asyncio.get_running_loop().create_task(started.wait())
+        await asyncio.wait([self._life, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._life.done():
+            await self._life
+
+    async def _live(self, started: asyncio.Event) -> None:
+        await self.log_directory.open()
+        async with asyncio.TaskGroup() as tasks:
+            await self.metadata.start(tasks)
+            endpoint = RegisteredEndpoint("PLAINTEXT", "registered.test", 9092, "PLAINTEXT")
+            await self.metadata.register_broker(
+                BrokerState(node_id=NODE_ID, incarnation="first", rack="r1", endpoints=(endpoint,))
+            )
+            reconciler = Reconciler(
+                self.metadata,
+                Replicas(self.services.partitions, self.log_directory),
+                node_id=NODE_ID,
+                static=self._static,
+                on_broker_settings=self._set_layers,
+            )
+            await reconciler.start(tasks)
+            self.metadata.wait_until_applied = reconciler.wait_until_applied
+            started.set()
+
+    def _set_layers(self, layers: BrokerLayers) -> None:
+        self.services.config = BrokerConfig(layers)
+
+    async def _stop(self) -> None:
+        assert self._life is not None
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        await self.log_directory.close()
+        await self.metadata.close()
+
+
+def _api_key(request: object) -> ApiKey:
+    name = type(request).__name__.removesuffix("Request")
+    return next(key for key in ApiKey if schema.api_name(key) == name)
