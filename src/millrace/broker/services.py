@@ -1,0 +1,44 @@
+"""The services that handlers may call, joined by `app` and handed to every request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millrace.broker.answer_cache import AnswerCache
+from millrace.broker.producer_ids import ProducerIds
+from millrace.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from millrace.broker.config import BrokerConfig
+    from millrace.broker.fetch_sessions import FetchSessions
+    from millrace.core.clock import Clock
+    from millrace.log.log_directory import LogDirectory
+    from millrace.metadata.service import Metadata
+    from millrace.replica.partitions import Partitions
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    clock: Clock
+    config: BrokerConfig
+    """As it counts now: replaced whenever the metadata's settings for brokers change."""
+    metadata: Metadata
+    partitions: Partitions
+    log_directory: LogDirectory
+    fetch_sessions: FetchSessions
+    fetch_bytes_max: int
+    metadata_answers: AnswerCache = field(default_factory=AnswerCache)
+    producer_ids: ProducerIds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.producer_ids = ProducerIds(self.metadata)
+
+    def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
+        """Why a partition that a request names is not held here."""
+        known = self.metadata.image.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self.log_directory.offline_reason is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
