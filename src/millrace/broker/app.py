@@ -57,14 +57,10 @@ ROOT_LOGGER: Final = "millrace"
 def run(config: BrokerConfig) -> None:
     """Serve until SIGTERM or SIGINT; raises MillraceError when the broker cannot start."""
     if not __debug__:
-        raise StartRefused("python -O takes the assertions out, and they guard the data: start without it")
+        raise MillraceError("python -O takes the assertions out, and they guard the data: start without it")
     logs.set_up(config.text("logging.level"), config.text("logging.format"))
     _raise_open_files_limit()
     uvloop.run(_run(config))
-
-
-class StartRefused(MillraceError):
-    """The broker must not run like this."""
 
 
 async def _run(config: BrokerConfig) -> None:

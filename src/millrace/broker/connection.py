@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.broker.context import Endpoint, RequestContext
@@ -257,26 +257,20 @@ class Connection(asyncio.BufferedProtocol):
             client_id = str(buffer[client_id_at : client_id_at + client_id_size], "utf-8", "replace")
         context = RequestContext(version, client_id, self.endpoint, self._server.services)
         request = route.decode(buffer[:stop], body)
-        if route.is_async:
-            slot = self.reserve()
-            self.run_ordered(self._run(slot, route, context, request, correlation_id, started))
-            return
         response = route.handle(context, request)
+        if isinstance(response, Awaitable):
+            slot = self.reserve()
+            self.run_ordered(self._run(slot, route, response, correlation_id, started))
+            return
         # A handler may keep the bytes of an answer that is asked for often.
         body_bytes = response if isinstance(response, bytes) else route.encode(response)
         self.send(response_frame(correlation_id, body_bytes, flexible=route.flexible_response))
         route.stats.record(self.ticks() - started)
 
     async def _run(
-        self,
-        slot: Slot,
-        route: Route,
-        context: RequestContext,
-        request: Any,
-        correlation_id: int,
-        started: float,
+        self, slot: Slot, route: Route, answer: Awaitable[Any], correlation_id: int, started: float
     ) -> None:
-        response = await route.handle(context, request)
+        response = await answer
         body = response if isinstance(response, bytes) else route.encode(response)
         route.stats.record(self.ticks() - started)
         slot.complete(response_frame(correlation_id, body, flexible=route.flexible_response))

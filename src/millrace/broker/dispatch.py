@@ -3,7 +3,6 @@ derived."""
 
 from __future__ import annotations
 
-import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -80,7 +79,6 @@ class Route:
         "flexible_request",
         "flexible_response",
         "handle",
-        "is_async",
         "key",
         "stats",
         "version",
@@ -92,7 +90,6 @@ class Route:
         self.stats = stats
         self.handle = api.handle
         self.direct = api.direct
-        self.is_async = inspect.iscoroutinefunction(api.handle)
         self.flexible_request = schema.request_header_version(api.key, version) >= 2
         self.flexible_response = schema.response_header_version(api.key, version) >= 1
         if not api.direct:
