@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 from millrace.core.clock import IdSource
 from millrace.core.ids import NO_EPOCH, NO_TOPIC_ID, Epoch, NodeId, TopicId
 from millrace.metadata.commands import AdoptTopic, Command, RaiseLeaderEpochs, SkipProducerIds
+from millrace.metadata.errors import InvalidTopicName
 from millrace.metadata.image import Image, TopicState
+from millrace.metadata.topic_names import check_topic_name
 
 KAFKA_METADATA_TOPIC: Final = "__cluster_metadata"
 """The log of a KRaft quorum, which lies beside the topics in a data directory of Kafka."""
@@ -40,26 +42,46 @@ def plan_adoption(
     plan = Adoption()
     by_topic: dict[str, list[FoundLog]] = {}
     for log in sorted(found, key=lambda log: (log.topic, log.partition)):
-        if log.topic != KAFKA_METADATA_TOPIC and log.topic_id not in image.deleted_topics:
+        if _is_topic(log.topic) and log.topic_id not in image.deleted_topics:
             by_topic.setdefault(log.topic, []).append(log)
+    taken: dict[TopicId, None] = {}
     for name, logs in by_topic.items():
         topic = image.topics.get(name)
-        if topic is None:
-            _adopt(plan, name, logs, node_id, ids)
-        else:
+        if topic is not None:
             _compare(plan, topic, logs, node_id)
+            continue
+        own = _choose_id(logs) or ids.topic_id()
+        if own in image.topics_by_id or own in taken:
+            # Somebody copied a directory under another name: the id belongs to the other topic.
+            plan.strays += logs
+            continue
+        taken[own] = None
+        _adopt(plan, name, own, logs, node_id)
     if next_producer_id > image.next_producer_id:
         # A fresh store would give out producer ids that the logs have sequences for.
         plan.commands.append(SkipProducerIds(next_producer_id))
     return plan
 
 
-def _adopt(plan: Adoption, name: str, logs: Sequence[FoundLog], node_id: NodeId, ids: IdSource) -> None:
+def _is_topic(name: str) -> bool:
+    """Whether the directory can be a topic's at all: what else lies there is not ours to touch."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return name != KAFKA_METADATA_TOPIC
+
+
+def _choose_id(logs: Sequence[FoundLog]) -> TopicId | None:
+    """The id that most of the logs have, or None if none has one."""
     votes: dict[TopicId, int] = {}
     for log in logs:
         if log.topic_id is not None and log.topic_id != NO_TOPIC_ID:
             votes[log.topic_id] = votes.get(log.topic_id, 0) + 1
-    topic_id = max(votes, key=lambda candidate: (votes[candidate], candidate)) if votes else ids.topic_id()
+    return max(votes, key=lambda candidate: (votes[candidate], candidate)) if votes else None
+
+
+def _adopt(plan: Adoption, name: str, topic_id: TopicId, logs: Sequence[FoundLog], node_id: NodeId) -> None:
     epochs: dict[int, Epoch] = {}
     for log in logs:
         if _is_of(log, topic_id):

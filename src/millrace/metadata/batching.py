@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from millrace.metadata.commands import Change, Command, Policy
 from millrace.metadata.controller import as_batch, decide
@@ -15,6 +15,9 @@ from millrace.metadata.image import Image
 from millrace.metadata.store import Compare, Put
 
 T = TypeVar("T")
+
+COMMANDS_MAX: Final = 100
+"""Decided in one go: more would hold up everything else on the loop."""
 
 
 class Step(NamedTuple):
@@ -46,7 +49,7 @@ def decide_all(
     wants to know. It must not keep the images: there is one for every command."""
     outcomes: list[T | MetadataError] = []
     merged = _Merged()
-    for place in range(first, len(commands)):
+    for place in range(first, min(len(commands), first + COMMANDS_MAX)):
         try:
             change = decide(image, commands[place], policy)
         except MetadataError as error:

@@ -107,8 +107,7 @@ def as_batch(image: Image, change: Change) -> ChangeBatch:
 def _create_topic(image: Image, command: CreateTopic, policy: Policy) -> Change:
     name = command.name
     check_topic_name(name)
-    if name in image.topics:
-        raise TopicExists(name)
+    _check_absent(image, name, command.topic_id)
     other = image.topic_names.get(collision_name(name))
     if other is not None:
         raise InvalidTopicName(name, f"it differs from the topic {other!r} only in '.' and '_'")
@@ -230,6 +229,11 @@ def _find(image: Image, command: DeleteTopic) -> TopicState:
     return topic
 
 
+def _check_absent(image: Image, name: str, topic_id: TopicId) -> None:
+    if name in image.topics or topic_id in image.topics_by_id:
+        raise TopicExists(name)
+
+
 def _check_partition_count(name: str, count: int) -> None:
     if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
         raise InvalidPartitions(
@@ -338,9 +342,8 @@ def _unregister_broker(image: Image, command: UnregisterBroker) -> Change:
 
 
 def _adopt_topic(image: Image, command: AdoptTopic) -> Change:
-    if command.name in image.topics:
-        raise TopicExists(command.name)
     check_topic_name(command.name)
+    _check_absent(image, command.name, command.topic_id)
     nodes = (command.node_id,)
     count = max(command.leader_epochs) + 1
     early_puts = []

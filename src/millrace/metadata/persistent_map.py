@@ -42,9 +42,9 @@ class PersistentMap(Mapping[K, V]):
         entries = dict(items)
         count = _bucket_count(len(entries))
         buckets: list[dict[K, V]] = [{} for _ in range(count)]
-        self._mask = count - 1
+        self._mask = mask = count - 1
         for key, value in entries.items():
-            buckets[_spread(key) & self._mask][key] = value
+            buckets[_spread(key) & mask][key] = value
         self._buckets = buckets
         self._length = len(entries)
 
@@ -79,6 +79,8 @@ class PersistentMap(Mapping[K, V]):
 
     def updated(self, puts: Mapping[K, V], removals: Iterable[K] = ()) -> PersistentMap[K, V]:
         """This mapping with some entries set and others gone. A key in both is set."""
+        if self._length == 0:
+            return PersistentMap(puts.items())
         fresh: dict[int, dict[K, V]] = {}
         length = self._length
         for key in removals:
@@ -93,7 +95,7 @@ class PersistentMap(Mapping[K, V]):
         for place, bucket in fresh.items():
             buckets[place] = bucket
         changed = _build(buckets, length)
-        if not len(buckets) // 8 <= _bucket_count(length) <= len(buckets):
+        if not len(buckets) // 4 <= _bucket_count(length) <= len(buckets):
             return PersistentMap(changed.items())
         return changed
 

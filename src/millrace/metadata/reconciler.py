@@ -77,12 +77,18 @@ class Reconciler:
         self._failed: dict[TopicId, None] = {}
         self._changed = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Make the present image so, then follow it in a task of `tasks`."""
         self._metadata.subscribe(lambda old, new: self._changed.set())
         await self._apply(self._metadata.image)
-        tasks.create_task(self._run(), name="metadata-reconcile")
+        self._task = tasks.create_task(self._run(), name="metadata-reconcile")
+
+    def close(self) -> None:
+        """Follow the image no longer. What is under way stays undone; the next start finishes it."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def wait_until_applied(self, revision: int) -> None:
         """Return when this broker has made the image of that revision so, or tried to."""
@@ -129,11 +135,11 @@ class Reconciler:
         before = self.applied
         layers = self._layers
         self.load_settings(image)
-        confirmed = await self._delete_logs(image)
         difference = before.topics_by_id.difference(image.topics_by_id)
         for topic_id in difference.removed:
             self._settings.pop(topic_id, None)
             self._failed.pop(topic_id, None)
+        confirmed = await self._delete_logs(image)
         if self._layers is not layers:
             # Every topic's settings may be different, also of those that did not change themselves.
             await self._configure_all(before, image)

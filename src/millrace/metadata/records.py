@@ -182,7 +182,7 @@ def decode_deleted_topic(topic_id: TopicId, value: bytes, mod_revision: int) -> 
 
 
 def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
-    nodes = tuple(NodeId(node_id) for node_id in ids)
+    nodes: tuple[NodeId, ...] = tuple(ids)  # type: ignore[arg-type]  # NodeId() would be a call for each
     return _SINGLE.setdefault(nodes, nodes) if len(nodes) <= 1 else nodes
 
 

@@ -88,6 +88,8 @@ _NETWORK: Final = (
         doc="The addresses to listen on, as NAME://host:port. An empty host means all interfaces, port 0 "
         "any free port.",
         importance=_HIGH,
+        deviates="Kafka listens on all interfaces; other machines should reach a broker only when it was "
+        "told so",
     ),
     Setting(
         name="advertised.listeners",

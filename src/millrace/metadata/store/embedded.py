@@ -73,8 +73,10 @@ class _Written(NamedTuple):
 class EmbeddedStore:
     operations_max = 1_000_000
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, busy_timeout_ms: int = 2_000) -> None:
+        """`busy_timeout_ms`: how long to wait for a broker before us that is about to end."""
         self.path = path
+        self._busy_timeout_ms = busy_timeout_ms
         self._reserve_path = path + ".reserve"
         self._database: sqlite3.Connection | None = None
         self._revision = 0
@@ -181,7 +183,9 @@ class EmbeddedStore:
 
     def _open(self) -> None:
         try:
-            database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            database = sqlite3.connect(
+                self.path, timeout=self._busy_timeout_ms / 1000, isolation_level=None, check_same_thread=False
+            )
         except sqlite3.Error as error:
             raise self._failure(error) from error
         try:
@@ -247,7 +251,7 @@ class EmbeddedStore:
         try:
             rows = database.execute("SELECT key, value, mod_revision, checksum FROM entries")
             for key, value, mod_revision, checksum in rows:
-                if checksum != _checksum(key, value, mod_revision):
+                if not isinstance(value, bytes) or checksum != _checksum(key, value, mod_revision):
                     raise StoreDamaged(self.path, f"the entry {key!r} fails its checksum")
                 entries[key] = Versioned(value, mod_revision)
         except sqlite3.Error as error:
@@ -320,7 +324,8 @@ class EmbeddedStore:
 
     def _failure(self, error: sqlite3.Error) -> MetadataError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        # Without a code it is the Python layer that could make no sense of what it read.
+        if code in (0, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StoreDamaged(self.path, str(error))
         if code == sqlite3.SQLITE_BUSY:
             return StoreUnavailable(f"the metadata store {self.path} is in use by another process")

@@ -11,7 +11,7 @@ from typing import Final
 from millrace.metadata.errors import StoreUnavailable, StoreWentBack, WatchLost
 from millrace.metadata.store import ChangeBatch
 
-KEPT_CHANGES_MAX: Final = 20_000
+KEPT_CHANGES_MAX: Final = 5_000
 """Changed keys, not batches. A watcher in this process is at most a few loop turns behind."""
 
 
