@@ -163,7 +163,11 @@ class Segment:
 
     def _set_timestamp_limit(self, config: LogConfig, jitter_ms: int) -> None:
         if self.first_timestamp >= 0:
-            self.timestamp_limit = self.first_timestamp + config.segment_ms - jitter_ms
+            segment_ms = config.segment_ms
+            if config.cleanup_compact:
+                # Only a closed segment can be compacted, so it must close in time for that.
+                segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+            self.timestamp_limit = self.first_timestamp + segment_ms - jitter_ms
         else:
             self.timestamp_limit = INT64_MAX
 

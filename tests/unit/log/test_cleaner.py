@@ -300,6 +300,19 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_segment_closes_in_time_to_be_compacted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker_in(tmp_path) as broker:
+            log = broker.create(config=replace(CONFIG, segment_bytes=10_000, max_compaction_lag_ms=100))
+            fill(log, 3)
+            fill(log, 1, timestamp=START + 100)
+            assert assess(log, START + 101).dirty_bytes == 0
+            fill(log, 1, timestamp=START + 101)
+            assert assess(log, START + 101).is_due
+
+    run(main())
+
+
 def test_what_is_written_after_a_truncation_is_dirty(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker_in(tmp_path) as broker:
