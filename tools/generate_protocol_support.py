@@ -29,8 +29,14 @@ NOTES: Final[dict[int, str]] = {
     "that look for them, and they are refused, as in Kafka 4",
     1: "with sessions, topic ids and leader epochs; a single broker names no replica in the reader's rack",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
+    3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
+    21: "a compacted topic without `delete` refuses, as in Kafka",
     22: "ids for idempotent producers; transactional ids are refused",
+    32: "topics, brokers and loggers; groups and client metrics have no settings here",
+    33: "unknown names are refused for brokers too, where Kafka takes them",
+    44: "unknown names are refused for brokers too, where Kafka takes them",
+    60: "every broker takes what is meant for the controller",
 }
 
 # Why an API is left out, by API key; all keys of one family share their reason.

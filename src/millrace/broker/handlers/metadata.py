@@ -13,6 +13,7 @@ from millrace.broker.dispatch import Api
 from millrace.broker.permissions import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
 from millrace.broker.wire_errors import error_code
 from millrace.core.ids import NO_TOPIC_ID, NodeId, TopicId
+from millrace.metadata.adoption import KAFKA_METADATA_TOPIC
 from millrace.metadata.errors import InvalidTopicName, MetadataError, TopicExists
 from millrace.metadata.image import Image, PartitionState, TopicState
 from millrace.metadata.service import NewTopic
@@ -184,8 +185,8 @@ def _is_creatable(name: str) -> bool:
         check_topic_name(name)
     except InvalidTopicName:
         return False
-    # Their coordinators create these, with settings of their own.
-    return not is_internal(name)
+    # Their coordinators create internal topics, with settings of their own.
+    return not is_internal(name) and name != KAFKA_METADATA_TOPIC
 
 
 def _absent_topic(name: str, failures: Mapping[str, ErrorCode]) -> MetadataResponseTopic:

@@ -10,6 +10,7 @@ from millrace.broker.dispatch import Api
 from millrace.broker.outcomes import outcomes_of
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.core.ids import NO_TOPIC_ID, TopicId, format_topic_id
+from millrace.metadata.adoption import KAFKA_METADATA_TOPIC
 from millrace.metadata.commands import CreatePartitions
 from millrace.metadata.config_definitions import BrokerLayers, describe_topic
 from millrace.metadata.errors import (
@@ -78,6 +79,9 @@ def _by_name(topics: Iterable[Named]) -> Mapping[str, Named | None]:
 def _new_topic(name: str, topic: CreatableTopic | None) -> NewTopic:
     if topic is None:
         raise _named_twice(name)
+    if name == KAFKA_METADATA_TOPIC:
+        # Adopted directories may hold a log of this name, which is left alone.
+        raise ContradictoryRequest(f"topic {name!r} is reserved for Kafka's controllers")
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:

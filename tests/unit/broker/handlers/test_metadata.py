@@ -126,6 +126,8 @@ def test_a_name_that_no_topic_may_have_is_not_created(broker: Broker, name: str)
 def test_internal_topics_are_not_created_by_asking(broker: Broker) -> None:
     (found,) = broker.ask(by_name("__consumer_offsets", create=True), 12).topics
     assert (found.error_code, found.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+    response = broker.ask(by_name("__cluster_metadata", create=True), 12)
+    assert errors(response) == {"__cluster_metadata": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_a_store_that_does_not_answer_is_told_per_topic(broker: Broker) -> None:

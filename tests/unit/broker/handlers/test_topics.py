@@ -112,6 +112,7 @@ def test_a_rehearsal_tells_the_outcome_and_changes_nothing(broker: Broker) -> No
         (new("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (new("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
         (new("the_re"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
         (new(configs={"retention.ms": "abc"}), ErrorCode.INVALID_CONFIG),
         (new(configs={"nope": "1"}), ErrorCode.INVALID_CONFIG),
         (new(configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
