@@ -104,6 +104,7 @@ class Broker:
         self._server: Server | None = None
         self._services: Services | None = None
         self._cleaner: LogCleaner | None = None
+        self._reconciler: Reconciler | None = None
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order."""
@@ -192,6 +193,7 @@ class Broker:
             )
         )
         await reconciler.start(tasks)
+        self._reconciler = reconciler
         metadata.wait_until_applied = reconciler.wait_until_applied
         return metadata
 
@@ -367,6 +369,8 @@ class Broker:
                 await self.directory.close()
         except TimeoutError:
             log.error("the logs could not be closed in time: the next start will check them")
+        if self._reconciler is not None:
+            self._reconciler.close()
         await metadata.close()
         if self._http is not None:
             self._http.stop()
