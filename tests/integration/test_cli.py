@@ -23,6 +23,7 @@ class Shell:
     """Runs `millrace` with the broker's address in the environment."""
 
     def __init__(self, broker: BrokerProcess) -> None:
+        self.broker = broker
         self.environment = dict(os.environ, MILLRACE_BOOTSTRAP=broker.bootstrap)
 
     def run(self, *words: str, stdin: bytes = b"", code: int = 0) -> str:
@@ -221,6 +222,42 @@ def test_settings_are_shown_with_their_source_and_changed(shell: Shell) -> None:
 
 def test_a_missing_topic_is_one_line(shell: Shell) -> None:
     assert shell.fail("consume", "absent") == "Error: no such topic: absent\n"
+
+
+@pytest.mark.millrace_only
+def test_the_files_of_a_running_broker_can_be_looked_into(shell: Shell) -> None:
+    shell.run("topic", "create", "on-disk", "-p", "1")
+    shell.run("produce", "on-disk", "-K", ":", stdin=b"key:value\n")
+    directory = shell.broker.data_dir / "on-disk-0"
+    (row,) = shell.json("log", "dump", "--records", "--only", "record", str(directory))
+    assert (row["offset"], row["key"], row["value"]) == (0, "key", "value")
+    answer = shell.result("log", "verify", "--deep", str(shell.broker.data_dir))
+    assert (answer.returncode, answer.stdout) == (0, b""), answer
+
+
+@pytest.mark.millrace_only
+def test_a_second_broker_is_refused_and_the_doctor_says_why(shell: Shell, tmp_path: Path) -> None:
+    options = ("--data-dir", str(shell.broker.data_dir), "--listen", shell.broker.bootstrap)
+    metrics = ("--set", "metrics.listener=127.0.0.1:0")
+    findings = {
+        finding["check"]: finding["status"]
+        for finding in map(json.loads, shell.result("doctor", "--json", *options).stdout.splitlines())
+    }
+    assert findings["data lock"] == findings["listener PLAINTEXT"] == "FAIL"
+
+    same_directory = ("--data-dir", str(shell.broker.data_dir), "--listen", "127.0.0.1:0")
+    assert str(shell.broker.data_dir) in _last_line(shell.result("serve", *same_directory, *metrics))
+    same_port = ("--data-dir", str(tmp_path / "other"), "--listen", shell.broker.bootstrap)
+    assert "in use" in _last_line(shell.result("serve", *same_port, *metrics))
+
+
+def _last_line(answer: subprocess.CompletedProcess[bytes]) -> str:
+    """The error of a command that failed, behind whatever it logged before."""
+    assert answer.returncode == 1, answer
+    assert b"Traceback" not in answer.stderr
+    line = answer.stderr.decode().splitlines()[-1]
+    assert line.startswith("Error: ")
+    return line
 
 
 def test_the_overview_is_there_at_once() -> None:
