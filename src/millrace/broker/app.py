@@ -95,6 +95,7 @@ class Broker:
             settings=DirectorySettings(
                 checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
                 high_watermark_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
+                recovery_threads=config.integer("num.recovery.threads.per.data.dir"),
             ),
         )
         self.partitions = Partitions()

@@ -42,11 +42,13 @@ _TICK_S_MIN: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySettings:
-    """How often the background work is done."""
+    """How often the background work is done, and how much of it at once."""
 
     flush_interval_ms: int = 1000
     checkpoint_interval_ms: int = 60_000
     high_watermark_interval_ms: int = 5_000
+    recovery_threads: int = 2
+    """How many logs are checked at the same time at the start."""
 
 
 @dataclass(slots=True)
@@ -163,7 +165,7 @@ class LogDirectory:
                 )
                 self.progress.logs_done += 1
         on_progress(self.progress)
-        gate = asyncio.Semaphore(_CONCURRENCY)
+        gate = asyncio.Semaphore(self.settings.recovery_threads)
 
         async def recover(item: _FoundPartition) -> None:
             async with gate:

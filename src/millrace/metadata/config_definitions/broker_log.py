@@ -165,7 +165,7 @@ _OF_THE_BROKER: Final = (
         name="log.dirs",
         type=ConfigType.LIST,
         default=("millrace-data",),
-        doc="The data directories, one for each disk. New partitions go to the one with the fewest.",
+        doc="The data directory. Only one: several disks are served by several brokers.",
         importance=_HIGH,
         deviates="Kafka's default lies under /tmp, where systems delete old files",
     ),
@@ -208,14 +208,6 @@ _OF_THE_BROKER: Final = (
         importance=_HIGH,
     ),
     Setting(
-        name="log.flush.start.offset.checkpoint.interval.ms",
-        type=_INT,
-        default=60_000,
-        doc="How often the first offsets of the logs are written down, so that deleted records stay deleted.",
-        valid=Range(0),
-        importance=_HIGH,
-    ),
-    Setting(
         name="replica.high.watermark.checkpoint.interval.ms",
         type=_LONG,
         default=5_000,
@@ -227,10 +219,9 @@ _OF_THE_BROKER: Final = (
         name="num.recovery.threads.per.data.dir",
         type=_INT,
         default=2,
-        doc="How many threads load and check the logs of one data directory at the start.",
+        doc="How many logs are checked at the same time at a start after a crash.",
         valid=Range(1),
         importance=_HIGH,
-        update=_DYNAMIC,
     ),
     Setting(
         name="log.cleaner.enable",
@@ -280,14 +271,6 @@ _OF_THE_BROKER: Final = (
         valid=Range(1),
         importance=_LOW,
         update=_DYNAMIC,
-    ),
-    Setting(
-        name="producer.id.expiration.check.interval.ms",
-        type=_INT,
-        default=600_000,
-        doc="How often producers that have been silent too long are forgotten.",
-        valid=Range(1),
-        importance=_LOW,
     ),
 )
 

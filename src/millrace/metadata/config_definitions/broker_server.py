@@ -127,8 +127,8 @@ _NETWORK: Final = (
         name="connections.max.idle.ms",
         type=_LONG,
         default=600_000,
-        doc="After how much silence a connection is closed; -1 means never.",
-        valid=Range(1, also=(-1,)),
+        doc="After how much silence a connection is closed.",
+        valid=Range(1),
     ),
     Setting(
         name="max.connections",
@@ -162,9 +162,9 @@ _MEMORY: Final = (
         name="queued.max.request.bytes",
         type=_LONG,
         default=268_435_456,
-        doc="How many bytes of requests the broker holds in memory at once. When full, it stops reading from "
-        "connections until earlier requests are done; -1 means without limit.",
-        valid=Range(1, also=(-1,)),
+        doc="How many bytes of requests the broker holds in memory at once. When full, it stops reading "
+        "from connections until earlier requests are done. One request of any allowed size always fits.",
+        valid=Range(1),
         deviates="Kafka has no limit unless told; memory should be bounded from the first day",
     ),
     Setting(
