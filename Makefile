@@ -42,7 +42,7 @@ test: $(VENV)/.installed-dev ## run every test (ARGS="-k name")
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: within a minute
-	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff format --check --output-format=concise . || { echo "run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
