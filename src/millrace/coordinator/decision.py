@@ -1,0 +1,81 @@
+"""What rules answer to a command: records to store, timers to set, answers to give. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from millrace.core.errors import MillraceError
+
+R = TypeVar("R")
+Token = int
+"""Names a request that waits for its answer; the shell gives them out."""
+
+
+class Record(NamedTuple):
+    """One record of the internal topic: key and value as message dataclasses; no value is a tombstone."""
+
+    key: object
+    value: object | None
+
+
+class SetTimer(NamedTuple):
+    """After `delay_ms` give `command` to `decide`. A timer of the same name is replaced, which is cheap."""
+
+    name: Hashable
+    delay_ms: int
+    command: object
+
+
+class CancelTimer(NamedTuple):
+    name: Hashable
+
+
+Timer = SetTimer | CancelTimer
+
+
+class Reply(NamedTuple):
+    """The answer to a request that an earlier decision left waiting."""
+
+    token: Token
+    outcome: object | MillraceError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[R]):
+    """All of it or nothing. Answers leave when the records, and those of earlier decisions, are committed."""
+
+    records: tuple[Record, ...] = ()
+    """Stored in one batch, and applied in order before the next command is looked at."""
+    timers: tuple[Timer, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    response: R | None = None
+    """None without an error: the request waits until a later decision replies to its token."""
+    error: MillraceError | None = None
+
+
+NOTHING: Decision[None] = Decision()
+
+
+class Machine(Protocol):
+    """The state of one internal partition, and its rules."""
+
+    def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
+        """Answer a command. What records store is changed by `apply` alone; what no record stores (who is
+        joining at the moment) may change here, because it is lost together with the machine."""
+
+    def apply(self, record: Record) -> None:
+        """The only place where stored state changes: live commands and loading both end here."""
+
+    def resume(self, now_ms: int) -> Decision[object]:
+        """Everything stored has been applied: start the timers that this state needs."""
+
+
+class RecordCodec(Protocol):
+    """Between records and the bytes of the internal topic."""
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]: ...
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        """None for a record of a type that this version does not know: it is left alone."""

@@ -1,0 +1,76 @@
+"""The bytes of `__consumer_offsets` are Kafka's."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.coordinator.decision import Record
+from millrace.groups.records import GroupRecordCodec
+from millrace.wire.errors import MalformedRequest
+from millrace.wire.messages import group_records as records
+from millrace.wire.messages.group_records import GROUP_RECORDS
+from tools import generate_records
+from tools.kafka_distribution import KafkaUnavailable
+
+CODEC = GroupRecordCodec()
+
+
+def test_the_generated_module_is_what_the_generator_writes() -> None:
+    try:
+        expected = generate_records.generate()
+    except (KafkaUnavailable, ValueError) as missing:
+        pytest.skip(f"no jars of Kafka: {missing}")
+    assert generate_records.TARGET.read_text() == expected, "run tools/generate_records.py"
+
+
+def test_every_type_survives_encoding() -> None:
+    for schema in GROUP_RECORDS[1:]:
+        record = Record(schema.key(), schema.value())
+        key, value = CODEC.encode(record)
+        assert CODEC.decode(key, value) == record
+        assert key[:2] == schema.number.to_bytes(2, "big")
+        assert CODEC.decode(key, None) == Record(schema.key(), None)
+
+
+def test_an_offset_is_written_in_the_layout_of_kafka() -> None:
+    key, value = CODEC.encode(
+        Record(
+            records.OffsetCommitKey(group="g", topic="t", partition=7),
+            records.OffsetCommitValue(offset=42, leader_epoch=3, metadata="m", commit_timestamp=9),
+        )
+    )
+    assert key.hex() == "0001" + "0001" + "67" + "0001" + "74" + "00000007"
+    assert value is not None
+    assert value.hex() == "0004" + f"{42:016x}" + "00000003" + "02" + "6d" + f"{9:016x}" + "00"
+
+
+def test_an_offset_with_its_own_expiry_takes_the_version_that_carries_one() -> None:
+    value = records.OffsetCommitValue(offset=1, commit_timestamp=5, expire_timestamp=8)
+    record = Record(records.OffsetCommitKey(group="g", topic="t"), value)
+    key, encoded = CODEC.encode(record)
+    assert encoded is not None
+    assert encoded[:2] == b"\0\1"
+    assert CODEC.decode(key, encoded) == record
+
+
+def test_the_oldest_key_means_an_offset_too() -> None:
+    key, value = CODEC.encode(
+        Record(
+            records.OffsetCommitKey(group="g", topic="t", partition=1), records.OffsetCommitValue(offset=5)
+        )
+    )
+    decoded = CODEC.decode(b"\0\0" + key[2:], value)
+    assert decoded is not None
+    assert decoded.key == records.OffsetCommitKey(group="g", topic="t", partition=1)
+
+
+def test_unknown_types_and_versions_are_left_alone() -> None:
+    assert CODEC.decode(b"\0\x63anything", b"\0\0") is None
+    key, _ = CODEC.encode(Record(records.GroupMetadataKey(group="g"), None))
+    assert CODEC.decode(key, b"\0\x63anything") is None
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"", None), (b"\0\1\0", None), (b"\0\2\0\1g", b"\0\3\xff")])
+def test_damaged_records_are_told_apart(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(MalformedRequest):
+        CODEC.decode(key, value)
