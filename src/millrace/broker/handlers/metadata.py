@@ -5,11 +5,12 @@ Answers about all topics can be large, so their bytes are kept until the cluster
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
+from millrace.broker.outcomes import outcomes_of
 from millrace.broker.permissions import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
 from millrace.broker.wire_errors import error_code
 from millrace.core.ids import NO_TOPIC_ID, NodeId, TopicId
@@ -44,32 +45,18 @@ BROKER_ENDPOINTS: Final = 1
 CONTROLLER_ENDPOINTS: Final = 2
 
 
-async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
+def metadata(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse]:
+    """Only a request that creates topics has to wait."""
     if request.topics is None:
         return _all_topics(ctx, request)
     if not _is_well_formed(request.topics, ctx.api_version):
         return _malformed(request.topics)
-    failures: Mapping[str, ErrorCode] = {}
-    if request.allow_auto_topic_creation:
-        failures = await _create_missing(ctx.services, request.topics)
-    image = ctx.services.metadata.image
-    brokers = reachable_brokers(ctx, image)
-    topics = []
-    for name, topic_id in dict.fromkeys((topic.name, TopicId(topic.topic_id)) for topic in request.topics):
-        known = (
-            image.topics_by_id.get(topic_id)
-            if name is None or topic_id != NO_TOPIC_ID
-            else image.topics.get(name)
-        )
-        if known is not None:
-            topics.append(_topic(known, brokers, ctx.api_version))
-        elif topic_id != NO_TOPIC_ID:
-            unknown_id = ErrorCode.UNKNOWN_TOPIC_ID
-            topics.append(MetadataResponseTopic(error_code=unknown_id, name=None, topic_id=topic_id))
-        else:
-            assert name is not None, request
-            topics.append(_absent_topic(name, failures))
-    return _response(ctx, request, image, brokers, topics)
+    missing = _creatable(ctx.services, request.topics) if request.allow_auto_topic_creation else ()
+    if missing:
+        return _create_and_describe(ctx, request, request.topics, missing)
+    return _some_topics(ctx, request, request.topics, {})
 
 
 def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -155,29 +142,15 @@ def _malformed(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def _create_missing(
-    services: Services, topics: Iterable[MetadataRequestTopic]
-) -> Mapping[str, ErrorCode]:
-    """Create what is asked for by a proper name and is not there, if that is wanted; returns what failed."""
+def _creatable(services: Services, topics: Iterable[MetadataRequestTopic]) -> list[str]:
+    """What is asked for by a proper name and is not there, if topics come into being by that."""
     known = services.metadata.image.topics
     missing = [
         name
         for name in dict.fromkeys(topic.name for topic in topics if topic.topic_id == NO_TOPIC_ID)
         if name is not None and name not in known and _is_creatable(name)
     ]
-    if not missing or not services.config.boolean("auto.create.topics.enable"):
-        return {}
-    try:
-        outcomes = await services.metadata.create_topics(
-            [NewTopic(name=name, configs={}) for name in missing]
-        )
-    except MetadataError as error:
-        return dict.fromkeys(missing, error_code(error))
-    return {
-        name: error_code(outcome)
-        for name, outcome in zip(missing, outcomes, strict=True)
-        if isinstance(outcome, MetadataError) and not isinstance(outcome, TopicExists)
-    }
+    return missing if missing and services.config.boolean("auto.create.topics.enable") else []
 
 
 def _is_creatable(name: str) -> bool:
@@ -187,6 +160,41 @@ def _is_creatable(name: str) -> bool:
         return False
     # Their coordinators create internal topics, with settings of their own.
     return not is_internal(name) and name != KAFKA_METADATA_TOPIC
+
+
+async def _create_and_describe(
+    ctx: RequestContext, request: MetadataRequest, topics: list[MetadataRequestTopic], missing: Sequence[str]
+) -> MetadataResponse:
+    created = ctx.services.metadata.create_topics([NewTopic(name=name, configs={}) for name in missing])
+    failures = {
+        name: error_code(outcome)
+        for name, outcome in zip(missing, await outcomes_of(created, len(missing)), strict=True)
+        # Somebody else may have been faster, which serves as well.
+        if isinstance(outcome, MetadataError) and not isinstance(outcome, TopicExists)
+    }
+    return _some_topics(ctx, request, topics, failures)
+
+
+def _some_topics(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    wanted: list[MetadataRequestTopic],
+    failures: Mapping[str, ErrorCode],
+) -> MetadataResponse:
+    image = ctx.services.metadata.image
+    brokers = reachable_brokers(ctx, image)
+    topics = []
+    for name, topic_id in dict.fromkeys((topic.name, TopicId(topic.topic_id)) for topic in wanted):
+        is_by_id = name is None or topic_id != NO_TOPIC_ID
+        known = image.topics_by_id.get(topic_id) if is_by_id else image.topics.get(name or "")
+        if known is not None:
+            topics.append(_topic(known, brokers, ctx.api_version))
+        elif is_by_id:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            topics.append(MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id))
+        else:
+            topics.append(_absent_topic(name or "", failures))
+    return _response(ctx, request, image, brokers, topics)
 
 
 def _absent_topic(name: str, failures: Mapping[str, ErrorCode]) -> MetadataResponseTopic:
