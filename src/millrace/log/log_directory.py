@@ -224,6 +224,7 @@ class LogDirectory:
                 item.directory,
                 recovery_point=item.log_end_offset,
                 log_start_offset=found.log_starts.get(item.topic_partition, 0),
+                index_interval_bytes=config.index_interval_bytes,
                 now_ms=self._clock.wall_ms(),
                 on_bytes=self._count_recovered,
             )

@@ -25,6 +25,7 @@ from millrace.log.errors import (
     CorruptBatch,
     CorruptLog,
     DiskFailed,
+    DiskFull,
     LogClosed,
     LogDirectoryOffline,
     OffsetOutOfRange,
@@ -104,6 +105,7 @@ class PartitionLog:
         "_bases",
         "_commit",
         "_directories_to_sync",
+        "_are_epochs_saved",
         "_epochs",
         "_files_to_sync",
         "_flush_at",
@@ -159,6 +161,7 @@ class PartitionLog:
         self._producers: ProducerStates | None = None
         self._epochs: LeaderEpochs | None = None
         self._latest_epoch: int = NO_EPOCH
+        self._are_epochs_saved = True
         self._commit: GroupCommit | None = None
         self._files_to_sync: list[str] | None = None
         self._directories_to_sync: list[str] | None = None
@@ -319,7 +322,7 @@ class PartitionLog:
         if producers is None:
             producers = self._load_producers()
         if epoch != self._latest_epoch and self.epochs.assign(epoch, base_offset):
-            self._epochs_changed()
+            self.epochs_changed()
         position = segment.size_bytes
         try:
             segment.file.write_at(position, batch)
@@ -545,17 +548,25 @@ class PartitionLog:
         epochs = self.epochs
         assert epoch >= epochs.latest, (epoch, epochs.latest)
         if epochs.assign(epoch, self.log_end_offset):
-            self._epochs_changed()
+            self.epochs_changed()
         self._latest_epoch = epochs.latest
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to the one asked for, and where it ends; (-1, -1) if unknown."""
         return self.epochs.end_offset_of(epoch, self.log_end_offset)
 
-    def _epochs_changed(self) -> None:
-        epochs = self.epochs
-        self._latest_epoch = epochs.latest
-        save_epochs(self._home.volume, self.path, epochs, durable=False)
+    def epochs_changed(self) -> None:
+        """Save them now, or with the next flush if the disk is full: the batches carry them too."""
+        self._latest_epoch = self.epochs.latest
+        self._are_epochs_saved = False
+        try:
+            self._save_epochs()
+        except DiskFull:
+            return
+
+    def _save_epochs(self) -> None:
+        save_epochs(self._home.volume, self.path, self.epochs, durable=False)
+        self._are_epochs_saved = True
         self.sync_later(f"{self.path}/{EPOCHS_FILE}")
 
     # The end that readers of committed data see
@@ -619,6 +630,8 @@ class PartitionLog:
         self.commits_on_flush = config.flush_messages == 1
         self.prepares_batches = is_preparation_needed(config)
         self._set_flush_mark(self.flushed_offset)
+        for segment in self._segments:
+            segment.index_interval_bytes = config.index_interval_bytes
         self._active.forbid_appends()
 
     # Flushing
@@ -644,6 +657,8 @@ class PartitionLog:
 
     def files_to_sync(self) -> tuple[list[FileHandle], list[str]]:
         self._check_writable()
+        if not self._are_epochs_saved:
+            self._save_epochs()
         volume = self._home.volume
         first = max(bisect_right(self._bases, self.flushed_offset) - 1, 0)
         handles: list[FileHandle] = []
@@ -739,6 +754,8 @@ class PartitionLog:
         """Bring all files into the state of an orderly end, as far as this process changed them."""
         if not self._is_tail_open:
             return
+        if not self._are_epochs_saved:
+            self._save_epochs()
         if self._is_torn:
             self._active.file.truncate(self._active.size_bytes)
             self._is_torn = False
@@ -794,10 +811,6 @@ class PartitionLog:
         self._is_torn = False
         self._active.forbid_appends()
         self.high_watermark = min(self.high_watermark, offset)
-
-    def epochs_changed(self) -> None:
-        self._epochs_changed()
-
 
 def _stamp(batch: memoryview, attributes: int, now_ms: int) -> None:
     """Give all records the broker's time: a bit and the largest timestamp in the header say so."""

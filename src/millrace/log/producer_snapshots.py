@@ -103,9 +103,10 @@ def replay(
         is_behind = number + 1 < len(segments) and segments[number + 1].base_offset <= start
         if is_behind or segment.base_offset >= end or segment.size_bytes == 0:
             continue
-        position = segment.offset_index.position_before(start)
-        for position, header in segment.headers(position):
-            if start <= header[0] < end and header[9] >= 0:
+        first = segment.offset_index.position_before(start)
+        for position, header in segment.headers(first):
+            # A batch that the log's start cuts in two counts: its producer goes on behind it.
+            if header[0] + header[6] >= start and header[0] < end and header[9] >= 0:
                 records = b""
                 if header[5] & CONTROL_BIT:
                     records = segment.file.read_at(position, LENGTH_END + header[1])

@@ -65,11 +65,14 @@ def recover_log(
     *,
     recovery_point: int,
     log_start_offset: int,
+    index_interval_bytes: int,
     now_ms: int,
     on_bytes: Callable[[int], None] = lambda size_bytes: None,
 ) -> RecoveredLog:
     """Bring the files of one partition into a sound state. Runs in the executor; nobody else uses them yet."""
     segments = find_segments(volume, directory, first_offset=log_start_offset)
+    for segment in segments:
+        segment.index_interval_bytes = index_interval_bytes
     first = max(
         (number for number, segment in enumerate(segments) if segment.base_offset <= recovery_point),
         default=0,

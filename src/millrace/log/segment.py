@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from millrace.log.config import INT64_MAX, LogConfig
-from millrace.log.errors import CorruptLog, DiskFull, FileMissing
+from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk
 from millrace.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from millrace.log.offset_index import OffsetIndex
 from millrace.log.quarantine import DamagedRange
@@ -374,6 +374,11 @@ class Segment:
         for position, header in self.headers():
             self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
         self.recent_offsets, self.recent_positions = recent
+        try:
+            self.finish_indexes()
+        except (DiskFull, ReadOnlyDisk):
+            # They serve from memory as well; the next start makes them again.
+            return
 
     def clear_indexes(self) -> None:
         """Start both indexes anew, whatever the files hold."""

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from millrace.log.errors import DirectoryLocked, FileMissing
+from millrace.log.errors import DirectoryLocked, FileMissing, StorageError
 from millrace.log.volume import Buffer, DirectoryEntry, DirectoryLock, storage_error
 
 T = TypeVar("T")
@@ -226,11 +226,15 @@ class SimVolume:
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         temporary = path + ".tmp"
         file = self.file(temporary, create=True)
-        file.truncate(0)
-        file.write_at(0, data)
-        if durable:
-            file.sync()
-        self.rename(temporary, path)
+        try:
+            file.truncate(0)
+            file.write_at(0, data)
+            if durable:
+                file.sync()
+            self.rename(temporary, path)
+        except StorageError:
+            self.names.pop(temporary, None)
+            raise
         if durable:
             self.sync_directory(os.path.dirname(path))
 
@@ -240,6 +244,9 @@ class SimVolume:
         self.inode(path, create=True)
         self.locks[path] = None
         return _SimLock(self, path)
+
+    def total_bytes(self, path: str) -> int:
+        return self.capacity_bytes
 
     def free_bytes(self, path: str) -> int:
         return max(self.capacity_bytes - self._used_bytes(), 0)

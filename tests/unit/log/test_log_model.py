@@ -184,7 +184,7 @@ class LogModel(RuleBasedStateMachine):
         return batches
 
     def forget_from(self, end: int) -> None:
-        self.batches = {base: values for base, values in self.batches.items() if base < end}
+        self.batches = {base: values for base, values in self.batches.items() if base + len(values) <= end}
         self.last_sent = None
         # What the producer did after that is gone; the next one starts where the log remembers it.
         entry = self.log.producers.entries.get(PRODUCER)

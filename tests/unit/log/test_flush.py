@@ -1,0 +1,151 @@
+"""Group commit: one fsync for all who wait, and nobody is told too early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+
+import pytest
+
+from millrace.log.config import LogConfig
+from millrace.log.errors import LogClosed
+from millrace.log.partition_log import PartitionLog
+from millrace.sim.volume import SimHandle, SimVolume
+from tests.unit.log.support import Disk, append, read_values
+
+MakeDisk = Callable[[LogConfig], Disk]
+
+
+class Gate:
+    """Holds every fsync of a log file until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened: ThreadFuture[None] = ThreadFuture()
+        self.syncs = 0
+        original = SimHandle.sync
+
+        def sync(handle: SimHandle) -> None:
+            if handle.path.endswith(".log"):
+                self.syncs += 1
+                self.opened.result(timeout=5)
+            original(handle)
+
+        monkeypatch.setattr(SimHandle, "sync", sync)
+
+
+def test_one_fsync_serves_all_who_wait(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = disk.log()
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        append(log, b"first")
+        first = log.wait_flushed(log.log_end_offset)
+        assert first is not None
+        waiting = []
+        for _ in range(20):
+            append(log, b"more")
+            waiting.append(log.wait_flushed(log.log_end_offset))
+        gate.opened.set_result(None)
+        await first
+        # The first round began before the others' batches: it must not answer for them.
+        assert not any(future is None or future.done() for future in waiting)
+        assert log.flushed_offset == 1
+        await asyncio.gather(*(future for future in waiting if future is not None))
+        assert gate.syncs == 2
+        assert log.flushed_offset == 21
+        assert log.wait_flushed(21) is None
+
+    disk.run(work())
+
+
+def test_what_was_flushed_survives_a_power_loss(disk: Disk, sim_volume: SimVolume) -> None:
+    log = disk.log()
+    for number in range(40):
+        append(log, b"%d" % number + bytes(60))
+    disk.run(log.flush())
+    append(log, b"not flushed")
+    disk.abandon()
+    sim_volume.crash()
+    disk.open()
+    log = disk.log()
+    log.high_watermark = log.log_end_offset
+    assert [offset for offset, _ in read_values(log)] == list(range(40))
+
+
+def test_a_truncation_voids_the_flush_under_way(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = disk.log()
+    for _ in range(5):
+        append(log, b"old")
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        waiting = log.wait_flushed(5)
+        assert waiting is not None
+        cut = asyncio.ensure_future(log.truncate_to(2))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            append(log, b"new")
+        gate.opened.set_result(None)
+        await waiting
+        await cut
+        assert gate.syncs >= 2
+        assert log.flushed_offset == 5
+
+    disk.run(work())
+    assert [value for _, value in read_values(log)] == [b"old"] * 2 + [b"new"] * 3
+
+
+def test_closing_tells_those_who_wait(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = disk.log()
+    append(log, b"a")
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        waiting = log.wait_flushed(1)
+        assert waiting is not None
+        log.discard()
+        gate.opened.set_result(None)
+        with pytest.raises(LogClosed):
+            await waiting
+
+    disk.run(work())
+
+
+def due_after(log: PartitionLog, appends: int) -> list[bool]:
+    found = []
+    for _ in range(appends):
+        append(log, b"a")
+        found.append(log.flush_is_due)
+    return found
+
+
+def test_flush_messages_says_when_a_flush_is_due(make_disk: MakeDisk) -> None:
+    disk = make_disk(LogConfig(flush_messages=3))
+    log = disk.log()
+    assert not log.commits_on_flush
+    assert due_after(log, 4) == [False, False, True, True]
+    disk.run(log.flush())
+    assert due_after(log, 3) == [False, False, True]
+
+
+def test_with_flush_messages_1_every_append_waits_for_the_disk(make_disk: MakeDisk) -> None:
+    disk = make_disk(LogConfig(flush_messages=1))
+    log = disk.log()
+    assert log.commits_on_flush
+    assert due_after(log, 2) == [True, True]
+    disk.run(log.flush())
+    assert not log.flush_is_due
+
+
+def test_the_background_flushes_only_what_is_dirty(disk: Disk, sim_volume: SimVolume) -> None:
+    log = disk.log()
+    append(log, b"a")
+    disk.run(disk.directory.flush_dirty())
+    assert log.flushed_offset == 1
+    synced = sim_volume.synced_count
+    disk.run(disk.directory.flush_dirty())
+    assert sim_volume.synced_count == synced
+    append(log, b"b")
+    disk.run(disk.directory.flush_dirty())
+    assert log.flushed_offset == 2
