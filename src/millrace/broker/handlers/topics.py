@@ -60,10 +60,10 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             results[name] = _not_created(name, error)
     topics = list(wanted.values())
     created = ctx.services.metadata.create_topics(topics, validate_only=request.validate_only)
-    layers = ctx.services.config.layers
+    describe = _Describe(ctx.services.config.layers)
     for name, outcome in zip(wanted, await outcomes_of(created, len(topics)), strict=True):
         results[name] = (
-            _not_created(name, outcome) if isinstance(outcome, MetadataError) else _created(outcome, layers)
+            _not_created(name, outcome) if isinstance(outcome, MetadataError) else _created(outcome, describe)
         )
     return CreateTopicsResponse(topics=list(results.values()))
 
@@ -107,23 +107,37 @@ def _named_twice(name: str) -> ContradictoryRequest:
     return ContradictoryRequest(f"the request names topic {name!r} more than once")
 
 
-def _created(topic: TopicState, layers: BrokerLayers) -> CreatableTopicResult:
+class _Describe:
+    """The settings of new topics. Those created together mostly have the same ones."""
+
+    def __init__(self, layers: BrokerLayers) -> None:
+        self._layers = layers
+        self._known: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def configs(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        key = tuple(own.items())
+        if key not in self._known:
+            self._known[key] = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.is_read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.is_sensitive,
+                )
+                for entry in describe_topic(own, self._layers)
+            ]
+        return self._known[key]
+
+
+def _created(topic: TopicState, describe: _Describe) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.is_read_only,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in describe_topic(topic.configs, layers)
-        ],
+        configs=describe.configs(topic.configs),
     )
 
 

@@ -149,6 +149,23 @@ def test_some_settings_or_all_of_them(broker: Broker) -> None:
     assert describe(broker, TOPIC, "orders", []) == describe(broker, TOPIC, "orders", None)
 
 
+def test_many_topics_are_described_in_one_request_each_by_its_own_settings(broker: Broker) -> None:
+    names = [f"topic-{number}" for number in range(50)]
+    for number, name in enumerate(names):
+        broker.create_topic(name, configs={"retention.ms": "7"} if number % 2 else None)
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
+            for name in names
+        ]
+    )
+    results = broker.ask(request, 4).results
+    assert [result.resource_name for result in results] == names
+    for number, result in enumerate(results):
+        expected = ("7", DYNAMIC_TOPIC) if number % 2 else ("604800000", DEFAULT)
+        assert values(result)["retention.ms"] == expected
+
+
 def test_a_brokers_settings_say_which_can_be_changed(broker: Broker) -> None:
     result = describe(broker, BROKER, "1", synonyms=True)
     assert entry(result, "node.id").read_only

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from millrace.broker import loggers
 from millrace.broker.context import RequestContext
@@ -30,45 +31,81 @@ from millrace.wire.messages.describe_configs import (
 
 DYNAMIC_BROKER_LOGGER: Final = 6
 """The source of a logger's level, which no setting knows."""
+RESOURCES_PER_TURN: Final = 20
+"""After so many resources other work of the loop gets its turn."""
+
+Shared: TypeAlias = dict[
+    tuple[tuple[tuple[str, str], ...], tuple[str, ...] | None], list[DescribeConfigsResourceResult]
+]
+"""By what a topic sets itself and the names asked for: most topics of a request have the same answer."""
 
 
-def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    if len(request.resources) > RESOURCES_PER_TURN:
+        return _describe_many(ctx, request)
+    shared: Shared = {}
     return DescribeConfigsResponse(
-        results=[_describe(ctx, request, resource) for resource in request.resources]
+        results=[_describe(ctx, request, resource, shared) for resource in request.resources]
     )
 
 
+async def _describe_many(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Tools ask for all topics at once, and other clients want their turn in between."""
+    shared: Shared = {}
+    response = DescribeConfigsResponse()
+    for place, resource in enumerate(request.resources, 1):
+        response.results.append(_describe(ctx, request, resource, shared))
+        if place % RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return response
+
+
 def _describe(
-    ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource, shared: Shared
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
-        if resource.resource_type == ResourceType.BROKER_LOGGER:
-            result.configs = _loggers(ctx, resource)
-        else:
-            result.configs = [_config(entry, request) for entry in _entries(ctx, resource)]
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                result.configs = _topic_configs(ctx, request, resource, shared)
+            case ResourceType.BROKER:
+                result.configs = _configs(_broker_entries(ctx, resource), request)
+            case ResourceType.BROKER_LOGGER:
+                result.configs = _loggers(ctx, resource)
+            case _:
+                raise unknown_type(resource.resource_type)
     except MillraceError as error:
         result.error_code = error_code(error)
         result.error_message = error_message(error)
     return result
 
 
-def _entries(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _topic_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource, shared: Shared
+) -> list[DescribeConfigsResourceResult]:
     image = ctx.services.metadata.image
-    # An empty list of names asks for all of them, as null does.
-    names = resource.configuration_keys or None
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            check_topic(image, resource.resource_name)
-            return describe_topic(
-                image.topics[resource.resource_name].configs, ctx.services.config.layers, names
-            )
-        case ResourceType.BROKER:
-            if this_broker(resource.resource_name, ctx.services.config.node_id, or_all=True) is None:
-                return _cluster_defaults(image.default_broker_config, names)
-            return describe_broker(ctx.services.config.layers, names)
-        case _:
-            raise unknown_type(resource.resource_type)
+    check_topic(image, resource.resource_name)
+    own = image.topics[resource.resource_name].configs
+    names = _names(resource)
+    key = (tuple(own.items()), None if names is None else tuple(names))
+    configs = shared.get(key)
+    if configs is None:
+        configs = shared[key] = _configs(describe_topic(own, ctx.services.config.layers, names), request)
+    return configs
+
+
+def _broker_entries(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    names = _names(resource)
+    if this_broker(resource.resource_name, ctx.services.config.node_id, or_all=True) is None:
+        return _cluster_defaults(ctx.services.metadata.image.default_broker_config, names)
+    return describe_broker(ctx.services.config.layers, names)
+
+
+def _names(resource: DescribeConfigsResource) -> Sequence[str] | None:
+    """An empty list of names asks for all of them, as null does."""
+    return resource.configuration_keys or None
 
 
 def _cluster_defaults(configs: Mapping[str, str], names: Sequence[str] | None) -> list[ConfigEntry]:
@@ -79,6 +116,12 @@ def _cluster_defaults(configs: Mapping[str, str], names: Sequence[str] | None) -
         entry._replace(synonyms=tuple(synonym for synonym in entry.synonyms if synonym.source is layer))
         for entry in describe_broker(BrokerLayers(dynamic_default=configs), chosen)
     ]
+
+
+def _configs(
+    entries: Iterable[ConfigEntry], request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
+    return [_config(entry, request) for entry in entries]
 
 
 def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
