@@ -7,12 +7,16 @@ their epochs, so an unknown history is read from the log again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.core.ids import NO_EPOCH
 from millrace.log.checkpoints import format_lines, parse_lines
 from millrace.log.errors import FileMissing
 from millrace.log.volume import Volume
+
+if TYPE_CHECKING:
+    from millrace.log.segment import Segment
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
 
@@ -112,3 +116,15 @@ def load_epochs(volume: Volume, directory: str) -> LeaderEpochs | None:
 def save_epochs(volume: Volume, directory: str, epochs: LeaderEpochs, *, durable: bool) -> None:
     data = format_lines([f"{start.epoch} {start.start_offset}" for start in epochs.starts])
     volume.write_bytes(f"{directory}/{FILE_NAME}", data, durable=durable)
+
+
+def epochs_from_batches(segments: Sequence[Segment]) -> LeaderEpochs:
+    """The leader epochs as the batches themselves carry them."""
+    epochs = LeaderEpochs()
+    for segment in segments:
+        if segment.size_bytes == 0:
+            continue
+        for _, header in segment.headers():
+            if header[2] > epochs.latest:
+                epochs.assign(header[2], header[0])
+    return epochs

@@ -22,10 +22,11 @@ from millrace.log.errors import DirectoryMismatch, LogDirectoryOffline, StorageE
 from millrace.log.layout import (
     DELETE_DIRECTORY_SUFFIX,
     deleted_directory_name,
-    stray_directory_name,
     find_segments,
     parse_directory_name,
+    stray_directory_name,
 )
+from millrace.log.log_files import LogFiles
 from millrace.log.partition_log import PartitionLog
 from millrace.log.recovery import RecoveredLog, recover_log
 from millrace.log.segment import Segment
@@ -90,7 +91,7 @@ class LogDirectory:
         self._ids = ids
         self._random = random_source
         self._lock: DirectoryLock | None = None
-        self._dirty: dict[PartitionLog, None] = {}
+        self._dirty: dict[LogFiles, None] = {}
         self._new_removals: list[_Removal] = []
         self._removals: list[tuple[float, _Removal]] = []
 
@@ -102,7 +103,7 @@ class LogDirectory:
     def roll_jitter_ms(self, jitter_ms_max: int) -> int:
         return self._random.randrange(jitter_ms_max) if jitter_ms_max > 0 else 0
 
-    def mark_dirty(self, log: PartitionLog) -> None:
+    def mark_dirty(self, log: LogFiles) -> None:
         self._dirty[log] = None
 
     def fence(self, reason: str) -> None:
@@ -366,7 +367,7 @@ class LogDirectory:
         dirty, self._dirty = list(self._dirty), {}
         gate = asyncio.Semaphore(_CONCURRENCY)
 
-        async def flush(log: PartitionLog) -> None:
+        async def flush(log: LogFiles) -> None:
             async with gate:
                 try:
                     await log.flush()

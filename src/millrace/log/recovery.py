@@ -15,7 +15,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from millrace.log.epochs import LeaderEpochs, load_epochs, save_epochs
+from millrace.log.epochs import LeaderEpochs, epochs_from_batches, load_epochs, save_epochs
 from millrace.log.layout import find_segments
 from millrace.log.producer_snapshots import newest_snapshot, remember_older_batches, remove_snapshots, replay
 from millrace.log.producer_state import ProducerStates
@@ -27,7 +27,6 @@ from millrace.log.segment import (
     TXN_INDEX_SUFFIX,
     Segment,
 )
-from millrace.log.truncation import epochs_from_batches
 from millrace.log.txn_index import AbortedTransaction
 from millrace.log.volume import Volume
 from millrace.wire.batch_header import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC

@@ -1,4 +1,4 @@
-"""Cutting a log's end, and the leader epochs that its batches testify.
+"""Cutting a log's end.
 
 Files go from the newest to the oldest: a crash in between leaves a log that is longer than asked, never one with a gap.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.log import producer_snapshots
-from millrace.log.epochs import LeaderEpochs
 from millrace.log.quarantine import QUARANTINE_SUFFIX, save_damage
 from millrace.log.segment import DELETED_SUFFIX, Segment
 
@@ -62,15 +61,3 @@ def _end_at(log: PartitionLog, segments: list[Segment], offset: int) -> None:
     if log.epochs.truncate_from_end(offset):
         log.epochs_changed()
     log.sync_later(segments[-1].file.path)
-
-
-def epochs_from_batches(segments: Sequence[Segment]) -> LeaderEpochs:
-    """The leader epochs as the batches themselves carry them."""
-    epochs = LeaderEpochs()
-    for segment in segments:
-        if segment.size_bytes == 0:
-            continue
-        for _, header in segment.headers():
-            if header[2] > epochs.latest:
-                epochs.assign(header[2], header[0])
-    return epochs

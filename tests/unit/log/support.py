@@ -124,7 +124,9 @@ def append(log: PartitionLog, *values: bytes, **options: Any) -> Appended:
     return appended
 
 
-def read_values(log: PartitionLog, offset: int | None = None, max_bytes: int = 1 << 20) -> list[tuple[int, bytes]]:
+def read_values(
+    log: PartitionLog, offset: int | None = None, max_bytes: int = 1 << 20
+) -> list[tuple[int, bytes]]:
     """Offset and value of everything from `offset` on, as a consumer would collect it."""
     found: list[tuple[int, bytes]] = []
     at = log.log_start_offset if offset is None else offset

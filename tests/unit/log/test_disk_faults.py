@@ -32,7 +32,9 @@ def test_a_full_disk_refuses_writes_and_takes_them_again_without_a_restart(
     assert disk.log().log_end_offset == 2
 
 
-def test_a_torn_write_that_cannot_be_cut_at_once_is_cut_before_the_next(disk: Disk, sim_volume: SimVolume) -> None:
+def test_a_torn_write_that_cannot_be_cut_at_once_is_cut_before_the_next(
+    disk: Disk, sim_volume: SimVolume
+) -> None:
     log = disk.log()
     append(log, b"before")
     sim_volume.fail("write", errno.ENOSPC, path_contains=".log")
@@ -104,7 +106,9 @@ def test_a_failed_fsync_is_told_to_all_who_wait_and_never_retried(disk: Disk, si
     assert read_values(log) == [(0, b"a")]
 
 
-def test_a_read_only_file_system_refuses_writes_until_it_is_writable(disk: Disk, sim_volume: SimVolume) -> None:
+def test_a_read_only_file_system_refuses_writes_until_it_is_writable(
+    disk: Disk, sim_volume: SimVolume
+) -> None:
     log = disk.log()
     append(log, b"before")
     sim_volume.is_read_only = True

@@ -18,7 +18,16 @@ from millrace.log.layout import deleted_directory_name, parse_directory_name
 from millrace.log.log_directory import DirectorySettings, LogDirectory
 from millrace.log.volume import DiskVolume
 from millrace.sim.volume import SimVolume
-from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, CountingIds, Disk, FixedClock, append, read_values
+from tests.unit.log.support import (
+    NOW_MS,
+    PARTITION,
+    TOPIC_ID,
+    CountingIds,
+    Disk,
+    FixedClock,
+    append,
+    read_values,
+)
 
 
 def test_an_identity_is_made_once_and_checked_after(disk: Disk, sim_volume: SimVolume) -> None:
@@ -91,7 +100,9 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(disk: Disk, sim_volum
         append(log, b"b")
     assert disk.log().log_end_offset == 0
     disk.run(disk.directory.remove_due())
-    assert sorted(entry.name for entry in sim_volume.list_directory("/data") if entry.is_directory) == ["orders-0"]
+    assert sorted(entry.name for entry in sim_volume.list_directory("/data") if entry.is_directory) == [
+        "orders-0"
+    ]
 
 
 def test_directory_names() -> None:
@@ -110,7 +121,9 @@ def test_the_background_flushes_removes_and_saves(sim_volume: SimVolume) -> None
         clock=FixedClock(),
         ids=CountingIds(),
         random_source=random.Random(1),
-        settings=DirectorySettings(flush_interval_ms=10, checkpoint_interval_ms=20, high_watermark_interval_ms=10),
+        settings=DirectorySettings(
+            flush_interval_ms=10, checkpoint_interval_ms=20, high_watermark_interval_ms=10
+        ),
     )
 
     async def work() -> None:

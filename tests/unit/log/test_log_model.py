@@ -54,7 +54,9 @@ class LogModel(RuleBasedStateMachine):
         values = tuple(b"%d:%d:" % (self.counter, number) + bytes(size) for number in range(count))
         end = self.log.log_end_offset
         producer_id = PRODUCER if idempotent else -1
-        batch = batch_of(*values, producer_id=producer_id, sequence=self.sequence, timestamp=NOW_MS + self.counter)
+        batch = batch_of(
+            *values, producer_id=producer_id, sequence=self.sequence, timestamp=NOW_MS + self.counter
+        )
         sent = memoryview(bytearray(batch))
         appended = self.log.append_as_leader(batch, max(self.log.latest_epoch, 0), NOW_MS)
         assert appended[:2] == (end, end + count - 1)
@@ -70,7 +72,9 @@ class LogModel(RuleBasedStateMachine):
     def send_the_last_batch_again(self) -> None:
         assert self.last_sent is not None
         offset, batch = self.last_sent
-        appended = self.log.append_as_leader(memoryview(bytearray(batch)), max(self.log.latest_epoch, 0), NOW_MS)
+        appended = self.log.append_as_leader(
+            memoryview(bytearray(batch)), max(self.log.latest_epoch, 0), NOW_MS
+        )
         assert appended.duplicate
         assert appended.base_offset == offset
 
@@ -217,11 +221,15 @@ class LogModelWithPowerLoss(LogModel):
             else:
                 raise AssertionError(damaged)
         self.forget_from(self.log.log_end_offset)
-        for base in [base for base in self.batches if any(d.first_offset <= base < d.next_offset for d in lost)]:
+        for base in [
+            base for base in self.batches if any(d.first_offset <= base < d.next_offset for d in lost)
+        ]:
             del self.batches[base]
         if lost:
             # Going on with holes is another test's matter: here they would only hide other faults.
-            self.disk.run(self.log.truncate_to(max(min(d.first_offset for d in lost), self.log.log_start_offset)))
+            self.disk.run(
+                self.log.truncate_to(max(min(d.first_offset for d in lost), self.log.log_start_offset))
+            )
             self.log.high_watermark = self.log.log_end_offset
             self.forget_from(self.log.log_end_offset)
 

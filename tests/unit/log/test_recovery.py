@@ -60,7 +60,9 @@ def test_garbage_behind_the_last_batch_is_cut(disk: Disk, sim_volume: SimVolume)
 
 
 @pytest.mark.parametrize("byte", [3, 9, 16, 18, 25, 70])
-def test_damage_before_good_batches_is_put_in_quarantine(disk: Disk, sim_volume: SimVolume, byte: int) -> None:
+def test_damage_before_good_batches_is_put_in_quarantine(
+    disk: Disk, sim_volume: SimVolume, byte: int
+) -> None:
     """Whatever part of the batch is hit, length and format included: nothing behind it is lost, it is not served."""
     log = filled(disk)
     sim_volume.flip_bit(LOG_0, positions(log)[4] + byte, 5)
@@ -146,7 +148,9 @@ def test_kafkas_preallocated_indexes_are_understood(disk: Disk, sim_volume: SimV
     assert len(sim_volume.read_bytes(LOG_0.replace(".log", ".index"))) < 800
 
 
-@pytest.mark.parametrize("content", [None, b"", b"0\n", b"0\n2\n0 0\n", b"x", b"0\n1\n5 -\n", b"0\n2\n3 0\n2 5\n"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"0\n", b"0\n2\n0 0\n", b"x", b"0\n1\n5 -\n", b"0\n2\n3 0\n2 5\n"]
+)
 def test_damaged_epochs_are_unknown_and_read_from_the_batches(
     disk: Disk, sim_volume: SimVolume, content: bytes | None
 ) -> None:
@@ -215,7 +219,8 @@ def test_a_snapshot_says_what_it_was_told(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
+    "name",
+    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
 )
 def test_a_damaged_checkpoint_costs_time_and_no_data(disk: Disk, sim_volume: SimVolume, name: str) -> None:
     filled(disk, 40)

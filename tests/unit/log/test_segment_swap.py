@@ -77,7 +77,9 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(
     kept = write_cleaned(sim_volume)
     tail = [(offset, b"%d" % offset) for offset in range(20, 30)]
     old = [(offset, b"%d" % offset) for offset in range(30)]
-    half = kept + [(offset, b"%d" % offset) for offset in range(10, 20) if (offset, b"%d" % offset) not in kept]
+    half = kept + [
+        (offset, b"%d" % offset) for offset in range(10, 20) if (offset, b"%d" % offset) not in kept
+    ]
     steps = iter(range(100))
     with monkeypatch.context() as patch:
         for name in ("rename", "sync_directory"):
