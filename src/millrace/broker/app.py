@@ -338,6 +338,8 @@ class Broker:
         figures = self._cleaner.metrics
         return {
             "millrace_cleaner_passes": ("Compactions done.", figures.passes_count),
+            "millrace_cleaner_aborted": ("Compactions broken off, to be tried again.", figures.aborted_count),
+            "millrace_cleaner_worker_deaths": ("Worker processes lost.", figures.worker_deaths_count),
             "millrace_cleaner_failures": ("Compactions that failed.", figures.failures_count),
             "millrace_cleaner_bytes_read": ("Bytes read by compaction.", figures.bytes_read),
             "millrace_cleaner_bytes_written": ("Bytes written by compaction.", figures.bytes_written),

@@ -40,7 +40,7 @@ class LocalReplicas:
             step = unopened[first : first + _LOGS_PER_STEP]
             await loop.run_in_executor(None, self._create_logs, topic, step, settings.log)
         for number in missing:
-            self._open(topic, number, settings.log)
+            self._open(topic, number, settings)
         self.update(topic, partitions)
 
     def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
@@ -48,11 +48,13 @@ class LocalReplicas:
             partition = self._partitions.find(topic.name, number)
             state = topic.partitions[number]
             if partition is not None and state.leader == self._node_id:
+                partition.require_replicas(in_sync_count=len(state.isr))
                 partition.lead(self._node_id, state.leader_epoch)
 
     def configure(self, topic: TopicState, settings: TopicSettings) -> None:
         for partition in self._partitions.by_name.get(topic.name, {}).values():
             partition.log.set_config(settings.log)
+            partition.require_replicas(min_insync=settings.min_insync_replicas)
 
     async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
@@ -67,18 +69,13 @@ class LocalReplicas:
         for number in partitions:
             self._directory.create(TopicPartition(topic.name, number), topic.topic_id, config)
 
-    def _open(self, topic: TopicState, number: int, config: LogConfig) -> None:
+    def _open(self, topic: TopicState, number: int, settings: TopicSettings) -> None:
         topic_partition = TopicPartition(topic.name, number)
-        log = self._directory.create(topic_partition, topic.topic_id, config)
-        self._partitions.add(
-            Partition(
-                topic_partition,
-                topic.topic_id,
-                log,
-                self._partitions.stats_of(topic.name),
-                self._flush_wanted,
-            )
-        )
+        log = self._directory.create(topic_partition, topic.topic_id, settings.log)
+        stats = self._partitions.stats_of(topic.name)
+        partition = Partition(topic_partition, topic.topic_id, log, stats, self._flush_wanted)
+        partition.require_replicas(min_insync=settings.min_insync_replicas)
+        self._partitions.add(partition)
 
     async def _delete_log(self, topic_partition: TopicPartition) -> None:
         self._partitions.remove(topic_partition)

@@ -10,7 +10,7 @@ from millrace.log import errors as log_errors
 from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
 from millrace.log.worker_messages import JobFailed, WorkerDied
 from millrace.metadata import errors as metadata_errors
-from millrace.replica.partition import FencedLeaderEpoch, UnknownLeaderEpoch
+from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, UnknownLeaderEpoch
 from millrace.wire.compression import CorruptCompression, DecompressedTooLarge
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.errors import MalformedRequest, UnknownVersion
@@ -25,6 +25,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     SessionTopicIdsDiffer: ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     # Records. A batch with a sound checksum that makes no sense will make none when it is sent again, so it
     # gets INVALID_RECORD and not CORRUPT_MESSAGE, which clients retry.
     log_errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,

@@ -25,6 +25,13 @@ class UnknownLeaderEpoch(MillraceError):
         super().__init__(f"{partition}: the request knows leader epoch {asked}, this broker only {current}")
 
 
+class NotEnoughReplicas(MillraceError):
+    def __init__(self, partition: TopicPartition, *, in_sync: int, required: int) -> None:
+        super().__init__(
+            f"{partition}: {in_sync} replicas are in sync, min.insync.replicas asks for {required}"
+        )
+
+
 class TopicStats:
     """What has gone in and out of a topic on this broker; plain numbers, because every batch adds to them."""
 
@@ -52,10 +59,13 @@ class Partition:
     __slots__ = (
         "_fetch_waiters",
         "flush_wanted",
+        "has_enough_replicas",
+        "in_sync_count",
         "index",
         "leader_epoch",
         "leader_id",
         "log",
+        "min_insync_replicas",
         "stats",
         "topic",
         "topic_id",
@@ -79,6 +89,10 @@ class Partition:
         self.flush_wanted = flush_wanted
         self.leader_epoch = 0
         self.leader_id = -1
+        self.in_sync_count = 1
+        self.min_insync_replicas = 1
+        self.has_enough_replicas = True
+        """Whether acks=all can be promised: `min.insync.replicas` of them are in sync."""
         self._fetch_waiters: dict[FetchWaiter, None] = {}
         self.waiting_produces = OffsetWaiters()
 
@@ -95,6 +109,21 @@ class Partition:
         self.leader_epoch = leader_epoch
         if self.log.high_watermark < self.log.log_end_offset:
             self._advance_high_watermark(self.log.log_end_offset, 0)
+
+    def require_replicas(self, *, in_sync_count: int | None = None, min_insync: int | None = None) -> None:
+        """Take over how many replicas are in sync, or how many must be for acks=all."""
+        if in_sync_count is not None:
+            self.in_sync_count = in_sync_count
+        if min_insync is not None:
+            self.min_insync_replicas = min_insync
+        self.has_enough_replicas = self.in_sync_count >= self.min_insync_replicas
+
+    def refuse_if_too_few_replicas(self) -> None:
+        """For acks=all: rather refuse than acknowledge what too few replicas have."""
+        if not self.has_enough_replicas:
+            raise NotEnoughReplicas(
+                self.topic_partition, in_sync=self.in_sync_count, required=self.min_insync_replicas
+            )
 
     def append(self, records: memoryview, now_ms: int) -> Appended:
         """Append a producer's records; readers see them when they are committed."""

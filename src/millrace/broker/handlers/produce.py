@@ -57,6 +57,7 @@ def produce(
             and records is not None
             and transactional_id is None
             and acks in VALID_ACKS
+            and partition.has_enough_replicas
             and not partition.log.prepares_batches
         ):
             _append_one(
@@ -203,6 +204,8 @@ class _Reply:
         """Append to one partition and note the result, at its place if it has one already."""
         partition.stats.produces += 1
         try:
+            if self._acks == ALL_REPLICAS:
+                partition.refuse_if_too_few_replicas()
             appended = partition.append(records, now_ms)
         except MillraceError as error:
             partition.stats.produces_failed += 1

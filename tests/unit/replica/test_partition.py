@@ -1,0 +1,150 @@
+"""A partition on its leader: what readers see and when, what is refused, and that nobody waits for
+nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.log.config import LogConfig
+from millrace.replica.partition import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    Partition,
+    TopicStats,
+    UnknownLeaderEpoch,
+)
+from millrace.replica.partitions import Partitions
+from millrace.sim.volume import SimVolume
+from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk, batch_of
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.more_bytes = 0
+        self.changes = 0
+
+    def more_records(self, size_bytes: int) -> None:
+        self.more_bytes += size_bytes
+
+    def changed(self) -> None:
+        self.changes += 1
+
+
+class Led:
+    """A partition of a single broker, and what it asked to be flushed."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self.disk = Disk(SimVolume(random.Random(1)), "/data", config)
+        self.flushes = 0
+        self.partition = Partition(PARTITION, TOPIC_ID, self.disk.log(), TopicStats(), self._flush_wanted)
+        self.partition.lead(1, 3)
+
+    def _flush_wanted(self, partition: Partition) -> None:
+        self.flushes += 1
+
+    def flush(self) -> None:
+        self.disk.run(self.partition.log.flush())
+        self.partition.flushed()
+
+
+@pytest.fixture
+def led() -> Iterator[Led]:
+    led = Led(LogConfig())
+    yield led
+    led.disk.dispose()
+
+
+@pytest.fixture
+def flushing() -> Iterator[Led]:
+    led = Led(LogConfig(flush_messages=1))
+    yield led
+    led.disk.dispose()
+
+
+def test_a_sole_replica_commits_at_once_and_wakes_its_readers(led: Led) -> None:
+    waiter = Waiter()
+    led.partition.await_records(waiter)
+    batch = batch_of(b"a", b"b")
+    appended = led.partition.append(batch, NOW_MS)
+    assert led.partition.is_acknowledged(appended)
+    assert led.partition.log.high_watermark == 2
+    assert waiter.more_bytes == len(batch)
+    assert led.partition.stats.messages_in == 2
+
+
+def test_with_a_flush_for_every_message_nothing_is_shown_before_it_is_on_disk(flushing: Led) -> None:
+    partition = flushing.partition
+    settled: list[bool] = []
+    appended = partition.append(batch_of(b"a"), NOW_MS)
+    partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    assert flushing.flushes == 1
+    assert not partition.is_acknowledged(appended)
+    assert partition.read(0, 1000, committed_only=False, min_one=True).size_bytes == 0
+    flushing.flush()
+    assert settled == [True]
+    assert partition.read(0, 1000, committed_only=False, min_one=True).size_bytes > 0
+
+
+def test_a_failed_flush_acknowledges_nothing(flushing: Led) -> None:
+    settled: list[bool] = []
+    appended = flushing.partition.append(batch_of(b"a"), NOW_MS)
+    flushing.partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    flushing.partition.flush_failed()
+    assert settled == [False]
+    assert flushing.partition.log.high_watermark == 0
+
+
+def test_a_duplicate_wakes_nobody_and_counts_nothing(led: Led) -> None:
+    first = led.partition.append(batch_of(b"a", producer_id=7), NOW_MS)
+    waiter = Waiter()
+    led.partition.await_records(waiter)
+    again = led.partition.append(batch_of(b"a", producer_id=7), NOW_MS)
+    assert again.duplicate
+    assert again.base_offset == first.base_offset
+    assert waiter.more_bytes == 0
+    assert led.partition.stats.messages_in == 1
+
+
+def test_requests_for_another_leaders_term_are_refused(led: Led) -> None:
+    led.partition.check_epoch(-1)
+    led.partition.check_epoch(3)
+    with pytest.raises(FencedLeaderEpoch):
+        led.partition.check_epoch(2)
+    with pytest.raises(UnknownLeaderEpoch):
+        led.partition.check_epoch(4)
+
+
+def test_too_few_replicas_in_sync_are_noticed_and_forgotten(led: Led) -> None:
+    led.partition.require_replicas(min_insync=2)
+    with pytest.raises(NotEnoughReplicas, match=r"min\.insync\.replicas asks for 2"):
+        led.partition.refuse_if_too_few_replicas()
+    led.partition.require_replicas(in_sync_count=2)
+    led.partition.refuse_if_too_few_replicas()
+
+
+def test_the_current_epoch_ends_where_the_log_ends(led: Led) -> None:
+    led.partition.append(batch_of(b"a", b"b"), NOW_MS)
+    assert led.partition.epoch_end_offset(3) == (3, 2)
+    assert led.partition.epoch_end_offset(9) == (-1, -1)
+    led.partition.lead(1, 5)
+    led.partition.append(batch_of(b"c"), NOW_MS)
+    assert led.partition.epoch_end_offset(3) == (3, 2)
+    assert led.partition.epoch_end_offset(5) == (5, 3)
+
+
+def test_a_removed_partition_answers_all_who_wait(flushing: Led) -> None:
+    partitions = Partitions()
+    partitions.add(flushing.partition)
+    waiter = Waiter()
+    settled: list[bool] = []
+    flushing.partition.await_records(waiter)
+    appended = flushing.partition.append(batch_of(b"a"), NOW_MS)
+    flushing.partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    partitions.remove(PARTITION)
+    assert settled == [False]
+    assert waiter.changes == 1
+    assert partitions.find("orders", 0) is None
+    assert TOPIC_ID not in partitions.by_id
