@@ -19,12 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import frames
 from benchmarks.connection import Connection
 from benchmarks.processes import cpu_seconds, process_tree, resident_mb
-from tools.kafka_distribution import KafkaDistribution, KafkaNode, free_port
+from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode, free_port
 
+KEPT_LOGS: Final = PROJECT_ROOT / ".cache" / "benchmarks" / "logs"
 HOST: Final = "127.0.0.1"
 READY_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 120.0
-ADMIN_TIMEOUT_S: Final = 120.0
+ADMIN_TIMEOUT_S: Final = 60.0
 PROBE_INTERVAL_S: Final = 0.005
 DELETE_DELAY_MS: Final = 500
 # Warnings and worse; librdkafka writes to standard error, across the progress bar.
@@ -167,6 +168,10 @@ class Broker:
         self.server.kill()
 
     def remove_files(self) -> None:
+        """Remove the data; the log of the last broker of each system stays, for after a failure."""
+        if self.server.log_file.exists():
+            KEPT_LOGS.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.server.log_file, KEPT_LOGS / f"{self.system}.log")
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def cpu_s(self) -> float:
