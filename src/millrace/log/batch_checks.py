@@ -79,7 +79,7 @@ def check_sequence(
 
 
 def split_batches(records: memoryview, *, at_least: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Position and header of each batch; raises unless all are whole, sound and ascending from `at_least` on."""
+    """Position and header of each batch; raises unless all are whole, sound and in order from `at_least`."""
     found = []
     position = 0
     expected = at_least

@@ -1,13 +1,14 @@
 """Which leader epoch began at which offset: the `leader-epoch-checkpoint` file of a partition.
 
-A missing or half-written file means that the epochs are unknown, never that they start at 0. The batches carry
-their epochs, so an unknown history is read from the log again.
+A missing or half-written file means that the epochs are unknown, never that they start at 0. The batches
+carry their epochs, so an unknown history is read from the log again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.core.ids import NO_EPOCH
@@ -105,10 +106,7 @@ def load_epochs(volume: Volume, directory: str) -> LeaderEpochs | None:
         starts = [EpochStart(int(epoch), int(start_offset)) for epoch, start_offset in rows]
     except ValueError:
         return None
-    if any(
-        a.epoch >= b.epoch or a.start_offset > b.start_offset
-        for a, b in zip(starts, starts[1:], strict=False)
-    ):
+    if any(a.epoch >= b.epoch or a.start_offset > b.start_offset for a, b in pairwise(starts)):
         return None
     return LeaderEpochs(starts)
 

@@ -40,7 +40,7 @@ class GroupCommit:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._is_running = False
         self.generation = 0
-        """Changes when the log is truncated: a round begun before says nothing about what is written after."""
+        """Changes with a truncation: a round begun before it says nothing about what is written after."""
 
     def wait(self, end_offset: int) -> asyncio.Future[None]:
         """Done when everything below `end_offset` is on the disk."""

@@ -1,7 +1,7 @@
 """One data directory on one disk: all its logs, their checkpoints, the lock, and the background work.
 
-After a disk failure the directory is fenced: no log in it takes writes until a restart has checked what is there.
-Nothing is ever deleted because a small file beside it cannot be read.
+After a disk failure the directory is fenced: no log in it takes writes until a restart has checked what is
+there. Nothing is ever deleted because a small file beside it cannot be read.
 """
 
 from __future__ import annotations
@@ -279,7 +279,10 @@ class LogDirectory:
         return self.logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> PartitionLog:
-        """The log of this partition of this topic id. One with the same name and another id is put aside first."""
+        """The log of this partition of this topic id.
+
+        One with the same name and another id is put aside first.
+        """
         if self.offline_reason is not None:
             raise LogDirectoryOffline(self.path, self.offline_reason)
         log = self.logs.get(topic_partition)
@@ -315,7 +318,10 @@ class LogDirectory:
             await asyncio.get_running_loop().run_in_executor(None, self.volume.sync_directory, self.path)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
-        """Take a log that belongs to no topic out of service. Its files are kept under another name, for people."""
+        """Take a log that belongs to no topic out of service.
+
+        Its files are kept under another name, for people.
+        """
         log = self.logs.pop(topic_partition)
         self._dirty.pop(log, None)
         log.discard()

@@ -1,7 +1,7 @@
-"""The files behind one partition's log: segments, epochs, producers, and when they are read, rolled, flushed, closed.
+"""The files behind one partition's log: when they are read, rolled, flushed and closed.
 
-`PartitionLog` adds what its owner asks: append and read. State is read when first needed, because thousands of
-idle partitions must start fast and stay small.
+`PartitionLog` adds what its owner asks: append and read. State is read when first needed, because thousands
+of idle partitions must start fast and stay small.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class LogFiles:
         return self._producers
 
     def _open_tail(self) -> None:
-        """Learn from the files what appending needs; until now their sizes and the checkpoint were trusted."""
+        """Learn from the files what appending needs; until now sizes and the checkpoint were believed."""
         segment = self._active
         file_size = segment.file.size_bytes()
         if file_size != segment.size_bytes:

@@ -1,4 +1,4 @@
-"""From an offset to a byte position near it: 8-byte entries of relative offset and position, as Kafka's `.index`.
+"""From an offset to a byte position near it, as Kafka's `.index`: 8 bytes of relative offset and position.
 
 An entry holds the last offset of the batch that starts at its position.
 """

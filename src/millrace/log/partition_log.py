@@ -1,7 +1,8 @@
 """One partition's log on one disk: append, read, flush, and what else the partition's owner may ask of it.
 
-Appends and reads are synchronous and run on the loop; fsync and removal go to the executor. Nothing here knows
-leaders or replicas: the owner sets the high watermark, and this module never serves or deletes beyond it unasked.
+Appends and reads are synchronous and run on the loop; fsync and removal go to the executor. Nothing here
+knows leaders or replicas: the owner sets the high watermark, and this module never serves or deletes beyond
+it unasked.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class PartitionLog(LogFiles):
         return _new_tuple(Appended, (base_offset, last_offset, append_time_ms, False))
 
     def append_replicated(self, records: memoryview) -> None:
-        """Write batches that have their offsets and epochs already: from a leader, or a coordinator's markers."""
+        """Write batches that have their offsets and epochs already: a leader's, a coordinator's markers."""
         headers = batch_checks.split_batches(records, at_least=self.log_end_offset)
         for position, header in headers:
             batch = records[position : position + LENGTH_END + header[1]]
@@ -266,9 +267,10 @@ class PartitionLog(LogFiles):
     # Reading
 
     def read(self, offset: int, max_bytes: int, limit_offset: int, min_one: bool) -> LogSlice:
-        """Whole batches from the one that holds `offset` on, in one file; none that begins at `limit_offset` or later.
+        """Whole batches from the one that holds `offset` on, in one file.
 
-        At most `max_bytes`, but with `min_one` at least one batch. Nothing is copied.
+        None that begins at `limit_offset` or later. At most `max_bytes`, but with `min_one` at least one
+        batch. Nothing is copied.
         """
         log_end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end_offset:
@@ -399,7 +401,7 @@ class PartitionLog(LogFiles):
         return segment_swap.cleanable(self)
 
     async def replace_segments(self, old: list[int], new: list[int]) -> bool:
-        """Put compacted `.cleaned` files (by base offset) in the place of segments; False if those are gone."""
+        """Put `.cleaned` files (by base offset) in the place of segments; False if those are gone."""
         return await segment_swap.replace_segments(self, old, new)
 
 

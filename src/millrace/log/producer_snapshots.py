@@ -116,7 +116,7 @@ def replay(
 
 
 def remember_older_batches(states: ProducerStates, segments: list[Segment], end_offset: int) -> None:
-    """A snapshot holds one batch of a producer, but a client may repeat any of its last five after a restart."""
+    """A snapshot holds one batch of a producer; after a restart a client may repeat any of its last five."""
     budget = _BACKFILL_BYTES_MAX
     for segment in reversed(segments):
         if segment.base_offset >= end_offset or segment.size_bytes == 0:

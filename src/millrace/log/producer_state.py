@@ -1,7 +1,8 @@
-"""What each idempotent producer wrote last: the guard against duplicates and gaps, and its snapshots on disk.
+"""What each idempotent producer wrote last: the guard against duplicates and gaps, and its snapshots.
 
-Five batches are remembered for a producer, as many as a client has in flight. A producer that is not known (new,
-or idle past its expiry) may start at any sequence. `.snapshot` files are Kafka's: version, CRC-32C, entries.
+Five batches are remembered for a producer, as many as a client has in flight. A producer that is not known
+(new, or idle past its expiry) may start at any sequence. `.snapshot` files are Kafka's: version, CRC-32C,
+entries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Damaged byte ranges of a segment: remembered beside it, never served, and never a reason to drop what follows.
+"""Damaged byte ranges of a segment: never served, and never a reason to drop what follows.
 
-The bytes stay where they are, so that a replica's copy can be put in their place. `<base offset>.quarantine` is JSON.
+The bytes stay where they are, so that a replica's copy can be put in their place. The ranges stand beside
+the segment in its `.quarantine` file, as JSON.
 """
 
 from __future__ import annotations

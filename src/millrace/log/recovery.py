@@ -1,8 +1,9 @@
 """After a crash: what of a log's files can be believed.
 
-From the recovery point on every batch's checksum is computed. Behind the last good batch lies the torn tail of a
-write that was never finished: it is cut. Damage that has good batches behind it is something else: it is put in
-quarantine, and nothing behind it is touched. Indexes, epochs and producers are then made from the good batches.
+From the recovery point on every batch's checksum is computed. Behind the last good batch lies the torn tail
+of a write that was never finished: it is cut. Damage that has good batches behind it is something else: it
+is put in quarantine, and nothing behind it is touched. Indexes, epochs and producers are then made from the
+good batches.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from crc32c import crc32c
@@ -68,7 +70,10 @@ def recover_log(
     now_ms: int,
     on_bytes: Callable[[int], None] = lambda size_bytes: None,
 ) -> RecoveredLog:
-    """Bring the files of one partition into a sound state. Runs in the executor; nobody else uses them yet."""
+    """Bring the files of one partition into a sound state.
+
+    Runs in the executor; nobody else uses them yet.
+    """
     segments = find_segments(volume, directory, first_offset=log_start_offset)
     for segment in segments:
         segment.index_interval_bytes = index_interval_bytes
@@ -125,13 +130,13 @@ def recover_log(
 
 
 def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
-    """A batch at or before the recovery point, if the index proves right about it; else the segment's start."""
+    """A batch at or before the recovery point, if the index is right about it; else the segment's start."""
     position = segment.offset_index.position_before(recovery_point)
     if position == 0:
         return 0, segment.base_offset
     header = HEADER.unpack(segment.file.read_at(position, HEADER_SIZE))
     entries = segment.offset_index.entries()
-    is_sorted = all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+    is_sorted = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
     if not is_sorted or header[3] != MAGIC or not segment.base_offset <= header[0] <= recovery_point:
         return 0, segment.base_offset
     return position, header[0]

@@ -93,8 +93,9 @@ class Located(NamedTuple):
 class Segment:
     """The last segment of a log is active and written; the others never change.
 
-    `size_limit`, `offset_limit` and `timestamp_limit` tell the append path that the batch does not belong here any
-    more. A size limit below zero sends every append to the owner's slow path: tail not read yet, torn write, fenced.
+    `size_limit`, `offset_limit` and `timestamp_limit` tell the append path that the batch does not belong
+    here any more. A size limit below zero sends every append to the owner's slow path: tail not read yet,
+    torn write, fenced.
     """
 
     __slots__ = (
@@ -398,11 +399,11 @@ class Segment:
         if self.size_bytes == 0:
             return next_offset
         index = self.offset_index
-        position = index.entry(index.count - 1)[1] if index.count else 0
+        indexed = index.entry(index.count - 1)[1] if index.count else 0
         self.unindexed_bytes = 0
         self.recent_offsets = []
         self.recent_positions = []
-        for position, header in self.headers(position):
+        for position, header in self.headers(indexed):
             next_offset = header[0] + header[6] + 1
             self.recent_offsets.append(header[0])
             self.recent_positions.append(position)
@@ -453,7 +454,10 @@ class Segment:
         return bisect_right(self.recent_offsets, offset) - 1
 
     def handles_to_sync(self, *, with_indexes: bool) -> list[FileHandle]:
-        """Open files for an fsync elsewhere. The active segment's indexes need none: a crash builds them again."""
+        """Open files for an fsync elsewhere.
+
+        The active segment's indexes need none: a crash builds them again.
+        """
         handles = [self.file.handle()]
         if with_indexes and self.size_bytes:
             handles += [index.file.handle() for index in (self.offset_index, self.time_index)]

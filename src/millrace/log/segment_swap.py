@@ -1,12 +1,14 @@
 """Puts compacted segments in the place of others so that a crash at any moment leaves the old or the new.
 
-The names tell how far it came: `.cleaned` is being written, `.swap` is complete and replaces whatever overlaps it,
-`.deleted` is no longer needed. `finish_swaps` reads them at the next start. Kafka uses the same names in the same order.
+The names tell how far it came: `.cleaned` is being written, `.swap` is complete and replaces whatever
+overlaps it, `.deleted` is no longer needed. `finish_swaps` reads them at the next start. Kafka uses the
+same names in the same order.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.log.errors import CorruptLog, FileMissing
@@ -40,7 +42,7 @@ def cleanable(log: PartitionLog) -> list[CleanableSegment]:
     segments = log.segments
     limit = min(log.high_watermark, log.last_stable_offset)
     found = []
-    for segment, following in zip(segments, segments[1:], strict=False):
+    for segment, following in pairwise(segments):
         if following.base_offset > limit:
             break
         if following.base_offset <= log.log_start_offset:
@@ -58,7 +60,10 @@ def cleanable(log: PartitionLog) -> list[CleanableSegment]:
 
 
 async def replace_segments(log: PartitionLog, old: list[int], new: list[int]) -> bool:
-    """Swap segments by base offset. The `.cleaned` files must be on disk. False if the old ones are gone by now."""
+    """Swap segments by base offset.
+
+    The `.cleaned` files must be on disk. False if the old ones are gone by now.
+    """
     volume = log.home.volume
     # The highest first: while a `.cleaned` is left, every `.swap` above it counts as unfinished.
     for base_offset in sorted(new, reverse=True):
@@ -101,7 +106,8 @@ def finish_swaps(volume: Volume, directory: str) -> bool:
             stem, _, suffix = name.partition(".")
             if f".{suffix}" == LOG_SUFFIX and base_offset <= int(stem) < end_offset:
                 _remove_all(volume, directory, int(stem), "")
-    # Index files are renamed before the log: a `.swap` that is left belongs to a log that has its name already.
+    # Index files are renamed before the log: a `.swap` that is left belongs to a log that has its name
+    # already.
     for entry in volume.list_directory(directory):
         if entry.name.endswith(SWAP_SUFFIX):
             path = f"{directory}/{entry.name}"

@@ -1,7 +1,7 @@
 """Sorted entries of fixed size: a stored part in a file, and a tail that still waits in memory.
 
-The log is the truth. Entries reach the file when the owner stores them (flush, roll, close), so that an append
-costs no second write, and whatever a crash takes from here is built again from the log.
+The log is the truth. Entries reach the file when the owner stores them (flush, roll, close), so that an
+append costs no second write, and whatever a crash takes from here is built again from the log.
 """
 
 from __future__ import annotations

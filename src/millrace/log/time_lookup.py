@@ -24,8 +24,8 @@ def find_offset_by_timestamp(
         if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
             continue
         start = max(segment.time_index.offset_before(timestamp_ms - 1), log_start_offset)
-        position = segment.offset_index.position_before(start)
-        for position, header in segment.headers(position):
+        first = segment.offset_index.position_before(start)
+        for position, header in segment.headers(first):
             if header[8] < timestamp_ms or header[0] + header[6] < log_start_offset:
                 continue
             for record in _records(segment, position, header):

@@ -1,6 +1,7 @@
 """Cutting a log's end.
 
-Files go from the newest to the oldest: a crash in between leaves a log that is longer than asked, never one with a gap.
+Files go from the newest to the oldest: a crash in between leaves a log that is longer than asked, never one
+with a gap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A disk in memory that forgets what was not synced, tears writes, flips bits, fills up or fails on command.
+"""A disk in memory that forgets what was not synced, tears writes, flips bits, fills up or fails on
+command.
 
-Content and names are separate, as on a real disk: a file's bytes last once the file is synced, its name once the
-directory is. What a crash takes is drawn from the seed.
+Content and names are separate, as on a real disk: a file's bytes last once the file is synced, its name
+once the directory is. What a crash takes is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -215,9 +216,7 @@ class SimVolume:
             del durable[name]
             for below in [other for other in self._durable_names if other.startswith(name + "/")]:
                 del self._durable_names[below]
-        for name, value in current.items():
-            if os.path.dirname(name) == directory:
-                durable[name] = value
+        durable.update({name: value for name, value in current.items() if os.path.dirname(name) == directory})
 
     def read_bytes(self, path: str) -> bytes:
         self.strike("read", path)

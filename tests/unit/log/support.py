@@ -1,4 +1,6 @@
-"""What the log's tests share: a clock that stands still, batches with known content, a directory to open again."""
+"""What the log's tests share: a clock that stands still, batches with known content, a directory to open
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A partition's log against a model of it, through every operation, orderly ends and crashes, on both volumes."""
+"""A partition's log against a model of it, through every operation, orderly ends and crashes, on both
+volumes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import random
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -214,12 +217,9 @@ class LogModelWithPowerLoss(LogModel):
         lost = [damaged for segment in self.log.segments for damaged in segment.damage]
         for damaged in lost:
             assert damaged.first_offset >= flushed, (damaged, flushed)
-            try:
+            with pytest.raises(CorruptLog) as refused:
                 self.log.read(damaged.first_offset, 1 << 20, end, True)
-            except CorruptLog as error:
-                assert error.next_offset == damaged.next_offset
-            else:
-                raise AssertionError(damaged)
+            assert refused.value.next_offset == damaged.next_offset
         self.forget_from(self.log.log_end_offset)
         for base in [
             base for base in self.batches if any(d.first_offset <= base < d.next_offset for d in lost)

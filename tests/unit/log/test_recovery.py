@@ -1,4 +1,6 @@
-"""After a crash: the torn tail goes, damage before good data stays in quarantine, everything else is made again."""
+"""After a crash: the torn tail goes, damage before good data stays in quarantine, everything else is made
+again.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_garbage_behind_the_last_batch_is_cut(disk: Disk, sim_volume: SimVolume)
 def test_damage_before_good_batches_is_put_in_quarantine(
     disk: Disk, sim_volume: SimVolume, byte: int
 ) -> None:
-    """Whatever part of the batch is hit, length and format included: nothing behind it is lost, it is not served."""
+    """Whatever part of the batch is hit, length and format included: nothing behind it is lost, it is not
+    served.
+    """
     log = filled(disk)
     sim_volume.flip_bit(LOG_0, positions(log)[4] + byte, 5)
     for log in (restart(disk), disk.reopen(), restart(disk)):

@@ -1,4 +1,6 @@
-"""Deletion from the front: by time, size and the log's start, never beyond the high watermark, offsets untouched."""
+"""Deletion from the front: by time, size and the log's start, never beyond the high watermark, offsets
+untouched.
+"""
 
 from __future__ import annotations
 
