@@ -242,12 +242,10 @@ class Broker:
             _cleaner_config(config),
             lambda _log: self.directory.save_cleaner_offsets(),
         )
-        listener = config.listeners[0]
         self._server = Server(
             dispatcher=Dispatcher(APIS),
             services=services,
             limits=_server_limits(config),
-            listener_name=listener.name,
             ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
         )
         self._metrics = BrokerMetrics(
@@ -274,12 +272,16 @@ class Broker:
         # latency.
         gc.collect()
         gc.freeze()
-        try:
-            host, port = await self._server.start(listener.host, listener.port)
-        except OSError as error:
-            raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error
+        for listener in config.listeners:
+            try:
+                host, port = await self._server.listen(listener.name, listener.host, listener.port)
+            except OSError as error:
+                raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error
+            log.info(
+                "listening",
+                extra={"address": f"{host}:{port}", "listener": listener.name, "node_id": config.node_id},
+            )
         self.readiness.phase = "ready"
-        log.info("listening", extra={"address": f"{host}:{port}", "node_id": config.node_id})
 
     # Running.
 

@@ -71,7 +71,7 @@ class Slot:
 class Connection(asyncio.BufferedProtocol):
     """Reading, ordering and writing for one socket; what requests mean is the handlers' business."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, listener: str) -> None:
         self._server = server
         self._dispatcher = server.dispatcher
         self._routes = server.dispatcher.routes
@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._waits_for_memory = False
         self._transport: asyncio.Transport | None = None
-        self.endpoint = Endpoint("", 0, "", 0, server.listener_name)
+        self.endpoint = Endpoint("", 0, "", 0, listener)
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.was_active = True
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = stream = cast("asyncio.Transport", transport)
         local = transport.get_extra_info("sockname") or ("", 0)
         peer = transport.get_extra_info("peername") or ("", 0)
-        self.endpoint = Endpoint(local[0], local[1], peer[0], peer[1], self._server.listener_name)
+        self.endpoint = Endpoint(local[0], local[1], peer[0], peer[1], self.endpoint.listener)
         self.out = Outgoing(stream)
         if not self._server.admit(self):
             self._is_closing = True

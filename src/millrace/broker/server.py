@@ -42,7 +42,7 @@ class ServerLimits:
 
 
 class Server:
-    """One listener and its connections."""
+    """All listeners and their connections."""
 
     def __init__(
         self,
@@ -50,12 +50,10 @@ class Server:
         dispatcher: Dispatcher,
         services: Services,
         limits: ServerLimits,
-        listener_name: str,
         ticks: Callable[[], float],
     ) -> None:
         self.dispatcher = dispatcher
         self.services = services
-        self.listener_name = listener_name
         self.ticks = ticks
         self.frame_bytes_max = limits.frame_bytes_max
         self.request_memory = MemoryBudget(limits.request_memory_bytes)
@@ -66,7 +64,7 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._connections_by_ip: dict[str, int] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._server: asyncio.Server | None = None
+        self._listening: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
@@ -74,14 +72,16 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; returns the address really bound, since port 0 asks for any free one."""
+    async def listen(self, name: str, host: str, port: int) -> tuple[str, int]:
+        """Open one listener; returns the address really bound, since port 0 asks for any free one."""
         self.loop = asyncio.get_running_loop()
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True
+        server = await self.loop.create_server(
+            lambda: Connection(self, name), host or None, port, backlog=BACKLOG, reuse_address=True
         )
-        self._sweep = self.loop.call_later(SWEEP_INTERVAL_S, self._sweep_connections)
-        bound = self._server.sockets[0].getsockname()
+        self._listening.append(server)
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(SWEEP_INTERVAL_S, self._sweep_connections)
+        bound = server.sockets[0].getsockname()
         return bound[0], bound[1]
 
     def reconfigure(self, limits: ServerLimits) -> None:
@@ -93,8 +93,8 @@ class Server:
         self._is_stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._server is not None:
-            self._server.close()
+        for server in self._listening:
+            server.close()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=grace_s)  # noqa: TID251 - a list keeps its order
         for connection in list(self._connections):
