@@ -290,8 +290,11 @@ class Broker:
 
     def _apply_settings(self, layers: BrokerLayers) -> None:
         """Broker settings have changed in the metadata: what can change on a running broker changes now."""
-        self._config = config = BrokerConfig(layers)
-        logging.getLogger(ROOT_LOGGER).setLevel(config.text("logging.level").upper())
+        before, self._config = self._config, BrokerConfig(layers)
+        config = self._config
+        if config.text("logging.level") != before.text("logging.level"):
+            # Only then: a level that was set for a single logger is to stay.
+            logging.getLogger(ROOT_LOGGER).setLevel(config.text("logging.level").upper())
         if self._server is not None:
             self._server.reconfigure(_server_limits(config))
         if self._services is not None:

@@ -24,7 +24,7 @@ class InvalidTopicName(MetadataError):
 
 class TopicExists(MetadataError):
     def __init__(self, name: str) -> None:
-        super().__init__(f"topic {name!r} already exists")
+        super().__init__(f"Topic '{name}' already exists.")
         self.name = name
 
 
