@@ -91,6 +91,9 @@ class MillraceServer:
         self.port = free_port()
         self._command = [*command, "serve", "--data-dir", str(directory / "data")]
         self._command += ["--listen", f"{HOST}:{self.port}"]
+        if not any(setting.startswith("metrics.listener=") for setting in settings):
+            # The HTTP server stays on, at a port that is not in anybody's way.
+            settings = (f"metrics.listener={HOST}:0", *settings)
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
