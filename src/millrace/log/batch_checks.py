@@ -15,6 +15,8 @@ from millrace.log.errors import (
 )
 from millrace.log.producer_state import ProducerStates, RememberedBatch, add_to_sequence
 from millrace.wire.batch_header import (
+    CODEC_MAX,
+    COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_START,
     HEADER,
@@ -31,16 +33,24 @@ def refusal(batch: memoryview, config: LogConfig) -> MillraceError:
     size = len(batch)
     header = HEADER.unpack_from(batch)
     length, magic, attributes, delta, count = header[1], header[3], header[5], header[6], header[12]
+    if not 0 <= magic <= MAGIC:
+        return CorruptBatch(f"no batch format has the number {magic}")
     if magic != MAGIC:
         return UnsupportedBatchFormat(magic)
-    if length + LENGTH_END > size or length + LENGTH_END < HEADER_SIZE:
-        return CorruptBatch(f"the batch says {length + LENGTH_END} bytes, {size} were sent")
+    if length + LENGTH_END < HEADER_SIZE:
+        return CorruptBatch(f"the batch says {length + LENGTH_END} bytes, its header alone has {HEADER_SIZE}")
+    if length + LENGTH_END > size:
+        return InvalidRecord(f"the batch says {length + LENGTH_END} bytes, {size} were sent")
     if length + LENGTH_END < size:
         return InvalidRecord("more than one record batch for one partition in a request")
     if size > config.max_message_bytes:
         return BatchTooLarge(size, size_bytes_max=config.max_message_bytes)
     if attributes & CONTROL_BIT:
         return InvalidRecord("clients may not write control records")
+    if attributes & COMPRESSION_MASK > CODEC_MAX:
+        return InvalidRecord(f"no compression type has the number {attributes & COMPRESSION_MASK}")
+    if header[0] != 0:
+        return InvalidRecord(f"the base offset of a producer's batch is 0, not {header[0]}")
     return InvalidRecord(f"a batch of {count} records has a last offset delta of {delta}")
 
 

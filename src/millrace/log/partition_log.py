@@ -20,6 +20,7 @@ from millrace.log.errors import (
     CorruptBatch,
     CorruptLog,
     DiskFailed,
+    InvalidRecord,
     OffsetOutOfRange,
     StorageError,
 )
@@ -30,6 +31,8 @@ from millrace.log.transactions import apply_batch
 from millrace.log.txn_index import AbortedTransaction
 from millrace.wire.batch_header import (
     ATTRIBUTES_AT,
+    CODEC_MAX,
+    COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_AT,
     CRC_START,
@@ -77,9 +80,9 @@ class PartitionLog(LogFiles):
         """Check one producer's batch, give it offsets and write it; on any error nothing is appended."""
         size = len(batch)
         if size < HEADER_SIZE:
-            raise CorruptBatch(f"{size} bytes are no record batch")
+            raise InvalidRecord(f"{size} bytes are no record batch")
         (
-            _,
+            sent_base_offset,
             length,
             _,
             magic,
@@ -98,6 +101,8 @@ class PartitionLog(LogFiles):
             length + LENGTH_END != size
             or magic != MAGIC
             or attributes & CONTROL_BIT
+            or attributes & COMPRESSION_MASK > CODEC_MAX
+            or sent_base_offset
             or count <= 0
             or delta != count - 1
             or size > config.max_message_bytes

@@ -24,6 +24,8 @@ PRODUCER_ID_AT: Final = 43
 MAGIC: Final = 2
 
 COMPRESSION_MASK: Final = 0x07
+CODEC_MAX: Final = 4
+"""The largest number of a compression type: zstd."""
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20

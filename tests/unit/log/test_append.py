@@ -40,12 +40,14 @@ def altered(at: int, layout: str, value: int, *, fix_crc: bool = True) -> memory
 @pytest.mark.parametrize(
     "batch, error",
     [
-        (memoryview(bytearray(b"short")), CorruptBatch),
+        (memoryview(bytearray(b"short")), InvalidRecord),
         (altered(70, ">b", 1, fix_crc=False), CorruptBatch),
-        (altered(8, ">i", 2**31 - 1), CorruptBatch),
+        (altered(8, ">i", 2**31 - 1), InvalidRecord),
         (altered(8, ">i", -1), CorruptBatch),
         (altered(16, ">b", 1), UnsupportedBatchFormat),
-        (altered(16, ">b", 3), UnsupportedBatchFormat),
+        (altered(16, ">b", 3), CorruptBatch),
+        (altered(0, ">q", 5), InvalidRecord),
+        (altered(21, ">h", 0x05), InvalidRecord),
         (altered(21, ">h", 0x20), InvalidRecord),
         (altered(21, ">h", 0x08), InvalidRecord),
         (altered(23, ">i", 5), InvalidRecord),

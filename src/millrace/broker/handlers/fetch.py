@@ -59,7 +59,8 @@ def fetch(
     except (SessionNotFound, InvalidSessionEpoch, SessionTopicIdsDiffer) as error:
         code = error_code(error)
         route.stats.count_error(code)
-        answer = encode_error(code, request.session_id, route.version)
+        # Without a session id, as Kafka: the client has to begin a new session.
+        answer = encode_error(code, 0, route.version)
         connection.send(response_frame(correlation_id, answer, flexible=route.flexible_response))
         return
     _Fetch(connection, route, correlation_id, started, request, plan).begin()
