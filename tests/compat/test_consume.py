@@ -36,7 +36,12 @@ def timed(broker: BrokerProcess) -> str:
 
 def confluent_consumer(broker: BrokerProcess, **config: Any) -> Any:
     return confluent_kafka.Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "never-joined", "auto.offset.reset": "error"}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "never-joined",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
         | config
     )
 

@@ -134,11 +134,11 @@ def test_the_console_clients_pass_messages(tools: Tools, broker: BrokerProcess) 
     )
     output = tools.ok(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--topic", name, "--partition", "0", "--offset", "1", "--max-messages", "2"),
+        *("--topic", name, "--partition", "0", "--offset", "earliest", "--max-messages", "3"),
         *("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true"),
         *("--timeout-ms", "15000"),
     )
-    assert output.splitlines() == ["Offset:1\tb\tzwei", "Offset:2\tc\tdrei"]
+    assert output.splitlines() == ["Offset:0\ta\teins", "Offset:1\tb\tzwei", "Offset:2\tc\tdrei"]
 
 
 SINGLE_BROKER_APIS = {

@@ -39,7 +39,7 @@ class MillraceProcess(BrokerProcess):
         ]
         settings = dict(self.settings)
         if self.set_http_port:
-            settings.setdefault("http.listen", f"127.0.0.1:{self.http_port}")
+            settings.setdefault("metrics.listener", f"127.0.0.1:{self.http_port}")
         for key, value in settings.items():
             words += ["--set", f"{key}={value}"]
         return words

@@ -132,11 +132,12 @@ def init_producer_id(connection: RawConnection) -> tuple[int, int]:
         "producer_id": -1,
         "producer_epoch": -1,
     }
+    answer = connection.call(INIT_PRODUCER_ID, 4, request)
     for _ in range(100):
-        answer = connection.call(INIT_PRODUCER_ID, 4, request)
         # Kafka needs a moment for the first block of ids.
         if answer["error_code"] != "coordinator_load_in_progress":
             break
         time.sleep(0.05)
+        answer = connection.call(INIT_PRODUCER_ID, 4, request)
     assert answer["error_code"] == "none", answer
     return int(answer["producer_id"]), int(answer["producer_epoch"])
