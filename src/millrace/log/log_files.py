@@ -322,6 +322,9 @@ class LogFiles:
             self.flushed_offset = end_offset
 
     def sync_failed(self, error: StorageError, directories: list[str]) -> None:
+        if self._is_closed:
+            # Deleted while the flush was under way: its names are gone, which says nothing about the disk.
+            return
         for directory in directories:
             self.sync_later(directory=directory)
         self._home.fence(str(error))

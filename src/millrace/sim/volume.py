@@ -205,6 +205,8 @@ class SimVolume:
 
     def sync_directory(self, path: str) -> None:
         self.strike("sync", path)
+        if path not in self.directories:
+            raise FileMissing("sync", path, "no such directory")
         self._sync_names(self._durable_names, self.names, path)
         self._sync_names(self._durable_directories, self.directories, path)
         while path and path not in self._durable_directories and path in self.directories:

@@ -112,6 +112,30 @@ def test_closing_tells_those_who_wait(disk: Disk, monkeypatch: pytest.MonkeyPatc
     disk.run(work())
 
 
+def test_deleting_a_topic_during_its_flush_does_not_take_the_disk_for_broken(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flush finds the directory's name gone. Were that a failed disk, every other topic would stop too."""
+    log = disk.log()
+    append(log, b"a")
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        waiting = log.wait_flushed(1)
+        assert waiting is not None
+        deletion = asyncio.ensure_future(disk.directory.delete(log.topic_partition))
+        await asyncio.sleep(0)
+        gate.opened.set_result(None)
+        with pytest.raises(LogClosed):
+            await waiting
+        await deletion
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+
+    disk.run(work())
+    assert disk.directory.offline_reason is None
+
+
 def due_after(log: PartitionLog, appends: int) -> list[bool]:
     found = []
     for _ in range(appends):
