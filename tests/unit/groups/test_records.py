@@ -70,7 +70,7 @@ def test_unknown_types_and_versions_are_left_alone() -> None:
     assert CODEC.decode(key, b"\0\x63anything") is None
 
 
-@pytest.mark.parametrize(("key", "value"), [(b"", None), (b"\0\1\0", None), (b"\0\2\0\1g", b"\0\3\xff")])
+@pytest.mark.parametrize("key, value", [(b"", None), (b"\0\1\0", None), (b"\0\2\0\1g", b"\0\3\xff")])
 def test_damaged_records_are_told_apart(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedRequest):
         CODEC.decode(key, value)

@@ -1,0 +1,220 @@
+"""What can be asked of groups, and what they answer. Versions of the wire protocol end before this point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_TOPIC_ID, TopicId
+
+NO_MEMBER = ""
+NO_GENERATION = -1
+
+
+class Protocol(NamedTuple):
+    """One way of assigning partitions that a member offers, with what it tells the leader for it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    group_id: str
+    member_id: str = NO_MEMBER
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[Protocol]
+    reason: str | None = None
+    new_member_id: str
+    """The id for a member that has none; drawn outside, because rules know no chance."""
+    requires_known_member_id: bool = True
+    """From version 4 on a new member is first told its id, so that lost answers leave no ghosts."""
+    supports_skipped_assignment: bool = True
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    leader: str
+    member_id: str
+    members: Sequence[JoinedMember] = ()
+    """For the leader only."""
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: Sequence[tuple[str, bytes]] = ()
+
+
+class Synced(NamedTuple):
+    protocol_type: str | None
+    protocol: str | None
+    assignment: bytes
+
+
+class Heartbeat(NamedTuple):
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class LeavingMember(NamedTuple):
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+class Leave(NamedTuple):
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+class Left(NamedTuple):
+    """For each member in the order asked: None, or why not."""
+
+    members: Sequence[tuple[LeavingMember, MillraceError | None]]
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    group_id: str
+    member_id: str = NO_MEMBER
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    """The generation of a classic group, the member epoch of a consumer group, or -1 for simple consumers."""
+    retention_ms: int | None = None
+    knows_epochs: bool = True
+    """From version 9 on a client can tell a missing group from a wrong generation."""
+    offsets: Sequence[OffsetToCommit] = ()
+
+
+class OffsetsCommitted(NamedTuple):
+    """For each offset in the order asked: None, or why it was not stored."""
+
+    errors: Sequence[MillraceError | None]
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int
+    """When the client itself wanted it forgotten; -1 leaves that to the broker's settings."""
+    topic_id: TopicId
+
+
+class FetchOffsets(NamedTuple):
+    group_id: str
+    partitions: Sequence[tuple[str, int]] | None
+    """None: all that the group has."""
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+class OffsetsFetched(NamedTuple):
+    offsets: Sequence[tuple[str, int, CommittedOffset | None]]
+
+
+class DeleteOffsets(NamedTuple):
+    group_id: str
+    partitions: Sequence[tuple[str, int]]
+
+
+class OffsetsDeleted(NamedTuple):
+    errors: Sequence[MillraceError | None]
+
+
+class DeleteGroup(NamedTuple):
+    group_id: str
+
+
+class ExpireOffsets(NamedTuple):
+    """Forget offsets past their retention and groups that nothing is left of."""
+
+
+class TopicsDeleted(NamedTuple):
+    topics: Sequence[str]
+
+
+class MemberTimedOut(NamedTuple):
+    """A classic member has not been heard of for its session's time-out."""
+
+    group_id: str
+    member_id: str
+
+
+class JoinTimedOut(NamedTuple):
+    """Members had their rebalance time-out to join again."""
+
+    group_id: str
+
+
+class InitialDelayPassed(NamedTuple):
+    """A new group waits a moment for more members before its first generation."""
+
+    group_id: str
+    delay_ms: int
+    remaining_ms: int
+
+
+class SyncTimedOut(NamedTuple):
+    group_id: str
+    generation: int
+
+
+DONE: object = object()
+"""The response of commands that have nothing to tell."""
+
+ClassicCommand: TypeAlias = (
+    Join | Sync | Heartbeat | Leave | MemberTimedOut | JoinTimedOut | InitialDelayPassed | SyncTimedOut
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupSettings:
+    """What the broker's settings say about groups; replaced fields count from the next command on."""
+
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    size_max: int = 2**31 - 1
+    new_member_timeout_ms: int = 300_000
+    """A member that never had an answer cannot send heartbeats; its join is forgotten after this."""
+    offset_metadata_max: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_ms: int = 600_000
+    consumer: dict[str, object] = field(default_factory=dict)
+    """Settings of KIP-848 groups, by Kafka's names."""

@@ -1,0 +1,63 @@
+"""What a group of either protocol tells the shard that holds it: offsets and admin calls serve both."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from millrace.coordinator.decision import Decision, Record, Timer, Token
+from millrace.core.errors import MillraceError
+
+
+class Group(Protocol):
+    """One group: classic or consumer. The shard asks, the group answers without changing."""
+
+    group_id: str
+
+    @property
+    def type_name(self) -> str:
+        """ "classic" or "consumer", as ListGroups shows it."""
+
+    @property
+    def protocol_type(self) -> str:
+        """ "consumer" for consumers, "" for a group that only stores offsets."""
+
+    @property
+    def state_name(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+
+    def check_commit(
+        self, *, member_id: str, instance_id: str | None, generation: int
+    ) -> MillraceError | None:
+        """Why this client may not commit offsets now, or None."""
+
+    def check_fetch(self, *, member_id: str | None, member_epoch: int) -> MillraceError | None:
+        """Why this client may not read offsets now, or None."""
+
+    def check_offset_delete(self) -> MillraceError | None: ...
+
+    def is_subscribed(self, topic: str) -> bool: ...
+
+    def offsets_age_since(self, commit_ms: int) -> int | None:
+        """From when on an offset committed at `commit_ms` ages; None: it does not age at present."""
+
+    def committed(self, member_id: str, now_ms: int) -> tuple[Timer, ...]:
+        """A member has committed offsets, which is a sign of life: timers to set anew."""
+
+    def tombstones(self) -> tuple[Record, ...]:
+        """What removes this group's own records, offsets aside."""
+
+
+class ConsumerRules(Protocol):
+    """The rules of KIP-848 groups, as the shard calls them."""
+
+    def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
+        """A command of the consumer protocol, or a classic one whose group is a consumer group."""
+
+    def apply(self, record: Record) -> None:
+        """A record whose key is one of the ConsumerGroup* classes."""
+
+    def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
+        """The timers of a group that was loaded."""

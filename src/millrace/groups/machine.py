@@ -1,0 +1,332 @@
+"""All groups and offsets of one partition of `__consumer_offsets`: gives each command to the rules it is for.
+
+A group is classic or of the consumer protocol (KIP-848). It changes from one to the other by records alone: a
+tombstone of the one and records of the other, applied in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
+from millrace.groups.commands import (
+    DONE,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    FetchOffsets,
+    GroupSettings,
+    Heartbeat,
+    InitialDelayPassed,
+    Join,
+    JoinTimedOut,
+    Leave,
+    Left,
+    MemberTimedOut,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsFetched,
+    Sync,
+    SyncTimedOut,
+    TopicsDeleted,
+)
+from millrace.groups.effects import Effects
+from millrace.groups.errors import (
+    GroupNotEmpty,
+    GroupNotFound,
+    IllegalGeneration,
+    InconsistentProtocol,
+    RebalanceInProgress,
+    SubscribedToTopic,
+    UnknownMember,
+)
+from millrace.groups.group import ClassicGroup
+from millrace.groups.kinds import ConsumerRules, Group
+from millrace.groups.offsets import Offsets, commit
+from millrace.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+_EXPIRY: Final = "offset expiry"
+
+
+class GroupMachine:
+    """The stored state of one internal partition, with what its groups are at the moment."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        consumer_rules: Callable[[GroupMachine], ConsumerRules] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.consumer_rules = None if consumer_rules is None else consumer_rules(self)
+        self._is_live = False
+        self._classic: dict[type, Callable[[Any, int, Token], Decision[object]]] = {
+            Heartbeat: self._heartbeat,
+            Join: self._join,
+            Sync: self._sync,
+            Leave: self._leave,
+            MemberTimedOut: self._member_timed_out,
+            JoinTimedOut: self._join_timed_out,
+            InitialDelayPassed: self._initial_delay_passed,
+            SyncTimedOut: self._sync_timed_out,
+        }
+        self._shared: dict[type, Callable[[Any, int], Decision[object]]] = {
+            CommitOffsets: self._commit_offsets,
+            FetchOffsets: self._fetch_offsets,
+            DeleteOffsets: self._delete_offsets,
+            DeleteGroup: self._delete_group,
+            ExpireOffsets: self._expire_offsets,
+            TopicsDeleted: self._topics_deleted,
+        }
+
+    # The shell's side.
+
+    def decide(self, command: Any, now_ms: int, token: Token) -> Decision[object]:
+        kind = type(command)
+        classic = self._classic.get(kind)
+        if classic is not None:
+            group = self.groups.get(command.group_id)
+            if group is None or type(group) is ClassicGroup or self.consumer_rules is None:
+                return classic(command, now_ms, token)
+            if kind is Join and group.is_empty:
+                # Nobody of the other protocol is left: the group begins anew.
+                return self._join_instead_of(group, command, now_ms, token)
+            return self.consumer_rules.decide(command, now_ms, token)
+        shared = self._shared.get(kind)
+        if shared is not None:
+            return shared(command, now_ms)
+        assert self.consumer_rules is not None, command
+        return self.consumer_rules.decide(command, now_ms, token)
+
+    def apply(self, record: Record) -> None:
+        key, value = record
+        match key, value:
+            case OffsetCommitKey(), (OffsetCommitValue() | None):
+                self.offsets.apply(key, value)
+                if value is not None and key.group not in self.groups:
+                    # A consumer that commits without belonging to a group makes one that only has offsets.
+                    self.groups[key.group] = ClassicGroup(key.group, self.settings)
+            case GroupMetadataKey(), (GroupMetadataValue() | None):
+                self._apply_group(key.group, value)
+            case _ if self.consumer_rules is not None:
+                self.consumer_rules.apply(record)
+
+    def resume(self, now_ms: int) -> Decision[object]:
+        self._is_live = True
+        timers: list[Timer] = [self._expiry_timer()]
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                timers += group.resume()
+            elif self.consumer_rules is not None:
+                timers += self.consumer_rules.resume(group, now_ms)
+        return Decision(timers=tuple(timers))
+
+    def classic_group(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def _apply_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self.classic_group(group_id)
+        if value is None:
+            if group is not None:
+                del self.groups[group_id]
+                if group_id in self.offsets.by_group:
+                    self.groups[group_id] = ClassicGroup(group_id, self.settings)
+        elif group is not None and self._is_live:
+            # The group is already there: it has decided on this record.
+            group.stored = value
+        else:
+            self.groups[group_id] = ClassicGroup.restored(group_id, value, self.settings)
+
+    # Members of classic groups.
+
+    def _heartbeat(self, command: Heartbeat, now_ms: int, _token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return Decision(error=UnknownMember(command.group_id, command.member_id))
+        error = group.heartbeat(command, now_ms)
+        if error is None:
+            return Decision(timers=(group.session_timer(command.member_id),), response=DONE)
+        if isinstance(error, RebalanceInProgress):
+            return Decision(timers=(group.session_timer(command.member_id),), error=error)
+        return Decision(error=error)
+
+    def _join(self, command: Join, now_ms: int, token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            if command.group_id in self.groups:
+                return Decision(error=InconsistentProtocol(command.group_id, "it is no classic group"))
+            if command.member_id:
+                return Decision(error=UnknownMember(command.group_id, command.member_id))
+            group = ClassicGroup(command.group_id, self.settings)
+            if not group.supports(command.protocol_type, command.protocols):
+                return Decision(
+                    error=InconsistentProtocol(command.group_id, "a member must name its protocols")
+                )
+            self.groups[command.group_id] = group
+        out = Effects()
+        group.join(command, token, out, now_ms)
+        return out.decision()
+
+    def _join_instead_of(self, old: Group, command: Join, now_ms: int, token: Token) -> Decision[object]:
+        if command.member_id:
+            return Decision(error=UnknownMember(command.group_id, command.member_id))
+        group = ClassicGroup(command.group_id, self.settings)
+        if not group.supports(command.protocol_type, command.protocols):
+            return Decision(error=InconsistentProtocol(command.group_id, "a member must name its protocols"))
+        out = Effects()
+        out.records += old.tombstones()
+        out.records.append(group.record(now_ms))
+        group.join(command, token, out, now_ms)
+        self.groups[command.group_id] = group
+        return out.decision()
+
+    def _sync(self, command: Sync, now_ms: int, token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return Decision(error=UnknownMember(command.group_id, command.member_id))
+        out = Effects()
+        group.sync(command, token, out, now_ms)
+        return out.decision()
+
+    def _leave(self, command: Leave, now_ms: int, _token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return Decision(
+                response=Left(
+                    [(each, UnknownMember(command.group_id, each.member_id)) for each in command.members]
+                )
+            )
+        out = Effects()
+        out.response = Left(group.leave(command.members, out, now_ms))
+        return out.decision()
+
+    def _member_timed_out(self, command: MemberTimedOut, now_ms: int, _token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return NOTHING
+        out = Effects()
+        group.member_timed_out(command.member_id, out, now_ms)
+        return out.decision()
+
+    def _join_timed_out(self, command: JoinTimedOut, now_ms: int, _token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return NOTHING
+        out = Effects()
+        group.join_timed_out(out, now_ms)
+        return out.decision()
+
+    def _initial_delay_passed(
+        self, command: InitialDelayPassed, now_ms: int, _token: Token
+    ) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return NOTHING
+        out = Effects()
+        group.initial_delay_passed(command, out, now_ms)
+        return out.decision()
+
+    def _sync_timed_out(self, command: SyncTimedOut, now_ms: int, _token: Token) -> Decision[object]:
+        group = self.classic_group(command.group_id)
+        if group is None:
+            return NOTHING
+        out = Effects()
+        group.sync_timed_out(command, out, now_ms)
+        return out.decision()
+
+    # Offsets, of groups of either protocol.
+
+    def _commit_offsets(self, command: CommitOffsets, now_ms: int) -> Decision[object]:
+        group = self.groups.get(command.group_id)
+        timers: tuple[Timer, ...] = ()
+        if group is not None:
+            error = group.check_commit(
+                member_id=command.member_id,
+                instance_id=command.instance_id,
+                generation=command.generation,
+            )
+            if error is not None:
+                return Decision(error=error)
+            if command.generation >= 0:
+                timers = group.committed(command.member_id, now_ms)
+        elif command.generation >= 0:
+            if command.knows_epochs:
+                return Decision(error=GroupNotFound(command.group_id))
+            return Decision(error=IllegalGeneration(command.group_id, command.generation, current=0))
+        records, errors = commit(command, now_ms=now_ms, metadata_max=self.settings.offset_metadata_max)
+        return Decision(records=tuple(records), timers=timers, response=OffsetsCommitted(errors))
+
+    def _fetch_offsets(self, command: FetchOffsets, now_ms: int) -> Decision[object]:
+        group = self.groups.get(command.group_id)
+        if group is not None:
+            error = group.check_fetch(member_id=command.member_id, member_epoch=command.member_epoch)
+            if error is not None:
+                return Decision(error=error)
+        elif command.member_epoch >= 0:
+            return Decision(error=GroupNotFound(command.group_id))
+        if command.partitions is None:
+            return Decision(response=OffsetsFetched(list(self.offsets.of_group(command.group_id))))
+        topics = self.offsets.by_group.get(command.group_id, {})
+        return Decision(
+            response=OffsetsFetched(
+                [
+                    (topic, partition, topics[topic].get(partition) if topic in topics else None)
+                    for topic, partition in command.partitions
+                ]
+            )
+        )
+
+    def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision[object]:
+        group = self.groups.get(command.group_id)
+        if group is None:
+            return Decision(error=GroupNotFound(command.group_id))
+        error = group.check_offset_delete()
+        if error is not None:
+            return Decision(error=error)
+        subscribed = {topic: group.is_subscribed(topic) for topic, _ in command.partitions}
+        return Decision(
+            records=tuple(
+                self.offsets.delete(group, [each for each in command.partitions if not subscribed[each[0]]])
+            ),
+            response=OffsetsDeleted(
+                [
+                    SubscribedToTopic(command.group_id, topic) if subscribed[topic] else None
+                    for topic, _ in command.partitions
+                ]
+            ),
+        )
+
+    def _delete_group(self, command: DeleteGroup, now_ms: int) -> Decision[object]:
+        group = self.groups.get(command.group_id)
+        if group is None:
+            return Decision(error=GroupNotFound(command.group_id))
+        if not group.is_empty:
+            return Decision(error=GroupNotEmpty(command.group_id))
+        records = (*self.offsets.tombstones(command.group_id), *group.tombstones())
+        return Decision(records=records, response=DONE)
+
+    def _expire_offsets(self, command: ExpireOffsets, now_ms: int) -> Decision[object]:
+        records: list[Record] = []
+        retention_ms = self.settings.offsets_retention_ms
+        for group_id, group in self.groups.items():
+            expired = self.offsets.expired(group, now_ms=now_ms, retention_ms=retention_ms)
+            records += expired
+            remaining = sum(len(each) for each in self.offsets.by_group.get(group_id, {}).values())
+            if group.is_empty and len(expired) == remaining:
+                records += group.tombstones()
+        return Decision(records=tuple(records), timers=(self._expiry_timer(),), response=DONE)
+
+    def _topics_deleted(self, command: TopicsDeleted, now_ms: int) -> Decision[object]:
+        return Decision(records=tuple(self.offsets.tombstones_of_topics(command.topics)), response=DONE)
+
+    def _expiry_timer(self) -> SetTimer:
+        return SetTimer(_EXPIRY, self.settings.offsets_retention_check_ms, ExpireOffsets())

@@ -1,0 +1,130 @@
+"""The offsets that groups have committed: what is stored, what may be stored, and what is too old. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from millrace.coordinator.decision import Record
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId
+from millrace.groups.commands import CommitOffsets, CommittedOffset
+from millrace.groups.errors import OffsetMetadataTooLarge
+from millrace.groups.kinds import Group
+from millrace.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+
+TopicOffsets = dict[int, CommittedOffset]
+
+
+class Offsets:
+    """By group, topic and partition. Only `apply` changes them."""
+
+    __slots__ = ("by_group",)
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, dict[str, TopicOffsets]] = {}
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            topics = self.by_group.get(key.group)
+            if topics is None:
+                topics = self.by_group[key.group] = {}
+            partitions = topics.get(key.topic)
+            if partitions is None:
+                partitions = topics[key.topic] = {}
+            partitions[key.partition] = CommittedOffset(
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                TopicId(value.topic_id),
+            )
+            return
+        topics = self.by_group.get(key.group)
+        partitions = None if topics is None else topics.get(key.topic)
+        if topics is None or partitions is None or partitions.pop(key.partition, None) is None:
+            return
+        if not partitions:
+            del topics[key.topic]
+        if not topics:
+            del self.by_group[key.group]
+
+    def find(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self.by_group.get(group_id, {}).get(topic, {}).get(partition)
+
+    def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        for topic, partitions in self.by_group.get(group_id, {}).items():
+            for partition, committed in partitions.items():
+                yield topic, partition, committed
+
+    def tombstones(self, group_id: str) -> list[Record]:
+        """What removes all offsets of a group."""
+        return [_tombstone(group_id, topic, partition) for topic, partition, _ in self.of_group(group_id)]
+
+    def tombstones_of_topics(self, topics: Sequence[str]) -> list[Record]:
+        """What removes the offsets of deleted topics from all groups."""
+        return [
+            _tombstone(group_id, topic, partition)
+            for group_id, by_topic in self.by_group.items()
+            for topic in topics
+            for partition in by_topic.get(topic, ())
+        ]
+
+    def delete(self, group: Group, partitions: Sequence[tuple[str, int]]) -> list[Record]:
+        """What removes these of the group's offsets, where there are any."""
+        return [
+            _tombstone(group.group_id, topic, partition)
+            for topic, partition in partitions
+            if self.find(group.group_id, topic, partition) is not None
+        ]
+
+    def expired(self, group: Group, *, now_ms: int, retention_ms: int) -> list[Record]:
+        """What removes the group's offsets that are past their retention.
+
+        A topic that the group is subscribed to keeps its offsets, however rarely it is read."""
+        return [
+            _tombstone(group.group_id, topic, partition)
+            for topic, partition, committed in self.of_group(group.group_id)
+            if not group.is_subscribed(topic) and _is_expired(group, committed, now_ms, retention_ms)
+        ]
+
+
+def commit(
+    command: CommitOffsets, *, now_ms: int, metadata_max: int
+) -> tuple[list[Record], list[MillraceError | None]]:
+    """The records of a commit that the group has let pass, and for each offset why it is not among them."""
+    expire_ms = -1 if command.retention_ms is None else now_ms + command.retention_ms
+    records: list[Record] = []
+    errors: list[MillraceError | None] = []
+    for topic, partition, offset, leader_epoch, metadata, topic_id in command.offsets:
+        if len(metadata) > metadata_max:
+            errors.append(OffsetMetadataTooLarge(len(metadata), size_max=metadata_max))
+            continue
+        errors.append(None)
+        records.append(
+            Record(
+                OffsetCommitKey(group=command.group_id, topic=topic, partition=partition),
+                OffsetCommitValue(
+                    offset=offset,
+                    leader_epoch=leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now_ms,
+                    expire_timestamp=expire_ms,
+                    topic_id=topic_id,
+                ),
+            )
+        )
+    return records, errors
+
+
+def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
+    since_ms = group.offsets_age_since(committed.commit_ms)
+    if since_ms is None:
+        return False
+    if committed.expire_ms >= 0:
+        return now_ms >= committed.expire_ms
+    return now_ms - since_ms >= retention_ms
+
+
+def _tombstone(group_id: str, topic: str, partition: int) -> Record:
+    return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
