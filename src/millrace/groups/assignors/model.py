@@ -1,0 +1,34 @@
+"""What assignors are told and what they answer. They are pure functions: equal input, equal assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from millrace.core.ids import TopicId
+
+Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
+"""Some partitions, by topic. Topics without any are left out."""
+
+NO_RACKS: tuple[frozenset[str], ...] = ()
+
+
+class TopicShape(NamedTuple):
+    partition_count: int
+    racks: tuple[frozenset[str], ...] = NO_RACKS
+    """For each partition the racks that have a replica; empty where racks are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSpec:
+    topics: frozenset[TopicId]
+    """What the member is subscribed to; topics that do not exist may be among them."""
+    present: Partitions = field(default_factory=dict)
+    """The target that it had so far."""
+    instance_id: str | None = None
+    rack: str | None = None
+
+
+GroupAssignment: TypeAlias = dict[str, dict[TopicId, frozenset[int]]]
+Assignor: TypeAlias = Callable[[Mapping[str, MemberSpec], Mapping[TopicId, TopicShape]], GroupAssignment]
