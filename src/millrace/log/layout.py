@@ -63,7 +63,5 @@ def find_segments(volume: Volume, directory: str, *, first_offset: int) -> list[
         if segment.base_offset in damaged:
             segment.damage = load_damage(volume, segment.path(QUARANTINE_SUFFIX)) or ()
     if not segments:
-        segment = Segment(volume, directory, first_offset, 0, create=True)
-        segment.file.truncate(0)
-        segments.append(segment)
+        segments.append(Segment(volume, directory, first_offset, 0, create=True))
     return segments

@@ -300,9 +300,8 @@ class LogDirectory:
         directory = f"{self.path}/{topic_partition}"
         self.volume.make_directory(directory)
         checkpoints.write_partition_metadata(self.volume, directory, topic_id, durable=False)
+        # Its file is made by the first append: many partitions never see one.
         segment = Segment(self.volume, directory, 0, 0, create=True)
-        segment.file.truncate(0)
-        segment.close()
         log = PartitionLog(self, directory, topic_partition, topic_id, config, [segment], log_end_offset=0)
         log.sync_later(f"{directory}/{checkpoints.PARTITION_METADATA}")
         log.sync_later(directory=self.path)

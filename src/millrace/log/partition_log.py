@@ -223,6 +223,8 @@ class PartitionLog(LogFiles):
             self._write_failed(segment, error)
             raise
         segment.size_bytes = position + len(batch)
+        if base_offset != self.log_end_offset:
+            segment.forget_recent()
         segment.note(position, len(batch), base_offset, last_offset, max_timestamp)
         self.log_end_offset = last_offset + 1
         if header[9] >= 0:

@@ -53,11 +53,11 @@ def remove_snapshots(
 
 
 def newest_snapshot(
-    volume: Volume, directory: str, *, log_start_offset: int, end_offset: int, now_ms: int
+    volume: Volume, directory: str, *, first_offset: int, end_offset: int, now_ms: int
 ) -> tuple[int, ProducerStates]:
-    """The newest usable snapshot in the range and its offset, or an empty state at the log's start."""
+    """The newest usable snapshot in the range and its offset, or an empty state at its start."""
     for offset in reversed(snapshot_offsets(volume, directory)):
-        if not log_start_offset <= offset <= end_offset:
+        if not first_offset <= offset <= end_offset:
             continue
         path = segment_path(directory, offset, SNAPSHOT_SUFFIX)
         try:
@@ -67,7 +67,7 @@ def newest_snapshot(
         if states is not None:
             return offset, states
         logger.warning("%s is damaged and was passed over", path)
-    return log_start_offset, ProducerStates()
+    return first_offset, ProducerStates()
 
 
 def load_producers(
@@ -81,11 +81,12 @@ def load_producers(
 ) -> ProducerStates:
     """The state of all producers at `end_offset`."""
     offset, states = newest_snapshot(
-        volume, directory, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=now_ms
+        volume, directory, first_offset=segments[0].base_offset, end_offset=end_offset, now_ms=now_ms
     )
     if states.entries:
         remember_older_batches(states, segments, offset)
     replay(states, segments, offset, end_offset, now_ms=now_ms)
+    states.truncate_from_start(log_start_offset)
     return states
 
 

@@ -336,10 +336,11 @@ def _recover_producers(
             segment.txn_index.append(aborted)
 
     offset, states = newest_snapshot(
-        volume, directory, log_start_offset=log_start_offset, end_offset=scan_offset, now_ms=now_ms
+        volume, directory, first_offset=segments[0].base_offset, end_offset=scan_offset, now_ms=now_ms
     )
     if states.entries:
         remember_older_batches(states, segments, offset)
     replay(states, segments, offset, log_end_offset, now_ms=now_ms, on_aborted=on_aborted)
+    states.truncate_from_start(log_start_offset)
     remove_snapshots(volume, directory, above=log_end_offset)
     return states

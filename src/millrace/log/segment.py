@@ -209,6 +209,11 @@ class Segment:
                 # The batch itself is stored. The entries wait in memory for the next occasion.
                 return
 
+    def forget_recent(self) -> None:
+        """Recent batches follow each other without a gap, so that each holds all offsets up to the next."""
+        self.recent_offsets = []
+        self.recent_positions = []
+
     def note_first_batch(self, max_timestamp: int, config: LogConfig, jitter_ms: int) -> None:
         self.first_timestamp = max_timestamp
         self._set_timestamp_limit(config, jitter_ms)
@@ -223,8 +228,7 @@ class Segment:
         """Bring the files into their final state: the segment will not be written again."""
         self.finish_indexes()
         self.forbid_appends()
-        self.recent_offsets = []
-        self.recent_positions = []
+        self.forget_recent()
 
     def finish_indexes(self) -> None:
         """Enter the largest timestamp, as Kafka does on roll and close, and write all entries out."""
@@ -401,9 +405,10 @@ class Segment:
         index = self.offset_index
         indexed = index.entry(index.count - 1)[1] if index.count else 0
         self.unindexed_bytes = 0
-        self.recent_offsets = []
-        self.recent_positions = []
+        self.forget_recent()
         for position, header in self.headers(indexed):
+            if header[0] != next_offset:
+                self.forget_recent()
             next_offset = header[0] + header[6] + 1
             self.recent_offsets.append(header[0])
             self.recent_positions.append(position)
@@ -414,9 +419,6 @@ class Segment:
         for damaged in self.damage:
             next_offset = max(next_offset, damaged.next_offset)
         del self.recent_offsets[:-_RECENT_MAX], self.recent_positions[:-_RECENT_MAX]
-        if self.damage:
-            # A recent batch must be exactly the one before the next: damage breaks that.
-            self.recent_offsets, self.recent_positions = [], []
         for _, header in self.headers(0):
             self.first_timestamp = header[8]
             break

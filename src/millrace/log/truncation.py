@@ -47,6 +47,8 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
     segment.file.truncate(0)
     log.log_start_offset = offset
     _end_at(log, [segment], offset)
+    log.epochs.clear()
+    log.epochs_changed()
 
 
 def _delete_newest_first(log: PartitionLog, segments: Sequence[Segment]) -> None:

@@ -148,7 +148,7 @@ def test_the_background_flushes_removes_and_saves(sim_volume: SimVolume) -> None
 
 def test_thousands_of_idle_logs_cost_little(tmp_path: Path) -> None:
     """Few bytes each, no open file, and a start that reads none of them."""
-    count = 1000
+    count = 300
     config = LogConfig()
     volume = DiskVolume(open_files_max=50)
     loop = asyncio.new_event_loop()
