@@ -422,7 +422,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_unfinished_frame(self) -> bool:
-        return self._filled > 0 and not self._is_busy
+        # While reading is paused, it is the broker that waits, for room to answer or for memory.
+        return self._filled > 0 and not self._is_busy and not self._reading_paused
 
     @property
     def is_waiting(self) -> bool:
