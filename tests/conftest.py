@@ -96,7 +96,8 @@ def check_disks(java_if_there: JavaHost | None) -> CheckDisks:
         directories = broker.partition_dirs()
         report = dump_log_segments(java_if_there, directories)
         assert not report.complaints, "\n".join(report.complaints[:50])
-        assert report.files_checked >= len(directories)
+        # A partition without records may have no files yet.
+        assert report.files_checked >= sum(any(path.glob("*.log")) for path in directories)
 
     return check
 

@@ -1,0 +1,69 @@
+"""How many connections, from where, and for how long in silence."""
+
+from __future__ import annotations
+
+import time
+
+from tests.harness.millrace import MillraceProcess
+from tests.harness.process import eventually
+from tests.harness.raw import METADATA, Closed, RawConnection
+from tests.integration.conftest import StartMillrace
+
+
+def is_served(broker: MillraceProcess, source: str = "127.0.0.1") -> tuple[bool, RawConnection]:
+    connection = RawConnection((source, broker.port))
+    try:
+        connection.call(METADATA, 1, {"topics": []})
+    except (Closed, ConnectionError):
+        return False, connection
+    return True, connection
+
+
+def test_connections_over_the_limit_are_closed_until_others_go(start_millrace: StartMillrace) -> None:
+    broker = start_millrace({"max.connections": "5"})
+    held = [is_served(broker) for _ in range(5)]
+    assert all(served for served, _ in held)
+    refused, connection = is_served(broker)
+    connection.socket.close()
+    assert not refused
+    # Those that are in keep working.
+    assert held[0][1].call(METADATA, 1, {"topics": []})["brokers"]
+    held.pop()[1].socket.close()
+
+    def next_is_served() -> bool:
+        served, connection = is_served(broker)
+        connection.socket.close()
+        return served
+
+    eventually(next_is_served)
+    for _, connection in held:
+        connection.socket.close()
+    assert broker.output().count("max.connections=5") >= 1
+
+
+def test_one_address_may_hold_only_its_share(start_millrace: StartMillrace) -> None:
+    broker = start_millrace(
+        {"max.connections.per.ip": "3", "max.connections.per.ip.overrides": "127.0.0.9:100"}
+    )
+    held = [is_served(broker) for _ in range(3)]
+    assert all(served for served, _ in held)
+    served, connection = is_served(broker)
+    connection.socket.close()
+    assert not served
+    for _, connection in held:
+        connection.socket.close()
+
+
+def test_silent_connections_are_closed_and_busy_ones_kept(start_millrace: StartMillrace) -> None:
+    broker = start_millrace({"connections.max.idle.ms": "1500"})
+    with (
+        RawConnection((broker.host, broker.port)) as silent,
+        RawConnection((broker.host, broker.port)) as busy,
+    ):
+        silent.call(METADATA, 1, {"topics": []})
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            busy.call(METADATA, 1, {"topics": []})
+            time.sleep(0.2)
+        assert silent.is_closed_by_peer(0.5)
+        busy.call(METADATA, 1, {"topics": []})
