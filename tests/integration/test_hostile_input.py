@@ -1,4 +1,4 @@
-"""Bytes that no honest client sends (S1-S5, S20, S22): the sender loses its connection, nobody else anything."""
+"""Bytes that no honest client sends (S1-S5, S20, S22): the sender loses its connection, others nothing."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def valid_frames(topic: str, connection: RawConnection) -> list[bytes]:
             },
         ),
     ]
-    return [encode_request(key, version, fields, 1) for key, version, fields in wanted]  # type: ignore[arg-type]
+    return [encode_request(key, version, fields, 1) for key, version, fields in wanted]
 
 
 def test_damaged_requests_of_every_kind_leave_the_broker_serving(
