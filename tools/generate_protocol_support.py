@@ -30,6 +30,9 @@ NOTES: Final[dict[int, str]] = {
     1: "with sessions, topic ids and leader epochs; a single broker names no replica in the reader's rack",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
+    10: "groups; there are no coordinators for transactions and share groups. The first request creates "
+    "__consumer_offsets, with as many replicas as there are brokers where more are wanted",
+    11: "a draw between protocols goes to what the oldest member prefers; in Kafka it goes to any of them",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
     21: "a compacted topic without `delete` refuses, as in Kafka",
     22: "ids for idempotent producers; transactional ids are refused",
@@ -41,7 +44,7 @@ NOTES: Final[dict[int, str]] = {
 
 # Why an API is left out, by API key; all keys of one family share their reason.
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
-    ("consumer groups are not part of this version", (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69)),
+    ("consumer groups of the new protocol are not part of this version", (68, 69)),
     ("transactions are not part of this version", (24, 25, 26, 27, 28, 65, 66)),
     ("share groups are not part of this version", (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)),
     ("Kafka Streams groups are not part of this version", (88, 89)),

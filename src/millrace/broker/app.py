@@ -31,6 +31,8 @@ from millrace.broker.upkeep import Flusher, enforce_retention
 from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
+from millrace.groups.commands import GroupSettings
+from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.cleaner import LogCleaner
 from millrace.log.cleaner_policy import CleanerConfig
 from millrace.log.compaction_runner import WorkerRunner
@@ -106,6 +108,7 @@ class Broker:
         self._services: Services | None = None
         self._cleaner: LogCleaner | None = None
         self._reconciler: Reconciler | None = None
+        self._groups: Groups | None = None
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order."""
@@ -194,9 +197,28 @@ class Broker:
             )
         )
         await reconciler.start(tasks)
+        self._groups = self._start_groups(tasks, metadata, replicas)
         self._reconciler = reconciler
         metadata.wait_until_applied = reconciler.wait_until_applied
         return metadata
+
+    def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata, replicas: LocalReplicas) -> Groups:
+        config = self._config
+        groups = Groups(
+            metadata,
+            self.partitions,
+            clock=self._clock,
+            chance=self._chance,
+            settings=_group_settings(config),
+            offsets_topic=OffsetsTopic(
+                partition_count=config.integer("offsets.topic.num.partitions"),
+                replication_factor=config.integer("offsets.topic.replication.factor"),
+                segment_bytes=config.integer("offsets.topic.segment.bytes"),
+            ),
+        )
+        replicas.leadership_changed = groups.runtime.leadership_changed
+        groups.start(tasks)
+        return groups
 
     async def _adopt(self, metadata: Metadata) -> None:
         """Take in what is on the disk and not in the metadata: Kafka's directory, or ours after the store
@@ -223,7 +245,9 @@ class Broker:
 
     async def _start_serving(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> None:
         config = self._config
+        assert self._groups is not None
         services = Services(
+            groups=self._groups,
             clock=self._clock,
             config=config,
             metadata=metadata,
@@ -371,6 +395,9 @@ class Broker:
         log.info("stopping")
         self.readiness.phase = "stopping"
         assert self._server is not None
+        assert self._groups is not None
+        # Members that wait for others to join would keep their connections busy until the grace is over.
+        self._groups.stop()
         await self._server.stop(STOP_GRACE_S)
         try:
             async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
@@ -394,6 +421,18 @@ def _server_limits(config: BrokerConfig) -> ServerLimits:
         connections_per_ip_overrides=config.connection_limits_by_ip,
         idle_timeout_s=config.integer("connections.max.idle.ms") / 1000,
         frame_timeout_s=config.integer("socket.frame.timeout.ms") / 1000,
+    )
+
+
+def _group_settings(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        session_timeout_min_ms=config.integer("group.min.session.timeout.ms"),
+        session_timeout_max_ms=config.integer("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        size_max=config.integer("group.max.size"),
+        offset_metadata_max=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_ms=config.integer("offsets.retention.check.interval.ms"),
     )
 
 

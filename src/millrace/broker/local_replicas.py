@@ -28,6 +28,8 @@ class LocalReplicas:
         self._partitions = partitions
         self._node_id = node_id
         self._flush_wanted = flush_wanted
+        self.leadership_changed: Callable[[Partition], None] = _nobody_listens
+        """Set by the assembly: called for each partition that came, went, or has a new leader epoch."""
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         missing = [number for number in partitions if self._partitions.find(topic.name, number) is None]
@@ -50,6 +52,7 @@ class LocalReplicas:
             if partition is not None and state.leader == self._node_id:
                 partition.require_replicas(in_sync_count=len(state.isr))
                 partition.lead(self._node_id, state.leader_epoch)
+                self.leadership_changed(partition)
 
     def configure(self, topic: TopicState, settings: TopicSettings) -> None:
         for partition in self._partitions.by_name.get(topic.name, {}).values():
@@ -78,8 +81,14 @@ class LocalReplicas:
         self._partitions.add(partition)
 
     async def _delete_log(self, topic_partition: TopicPartition) -> None:
-        self._partitions.remove(topic_partition)
+        partition = self._partitions.remove(topic_partition)
+        if partition is not None:
+            self.leadership_changed(partition)
         await self._directory.delete(topic_partition)
+
+
+def _nobody_listens(_partition: Partition) -> None:
+    """Until the coordinators are there."""
 
 
 _LOGS_PER_STEP = 50

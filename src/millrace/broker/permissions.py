@@ -34,6 +34,13 @@ TOPIC_OPERATIONS: Final = (
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
+GROUP_OPERATIONS: Final = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 CLUSTER_OPERATIONS: Final = (
     Operation.CREATE,
     Operation.ALTER,
@@ -45,6 +52,7 @@ CLUSTER_OPERATIONS: Final = (
 )
 
 ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
+ALL_GROUP_OPERATIONS: Final = sum(1 << operation for operation in GROUP_OPERATIONS)
 ALL_CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in CLUSTER_OPERATIONS)
 NOT_ASKED: Final = -(2**31)
 """The client did not want to know."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millrace.broker.config import BrokerConfig
     from millrace.broker.fetch_sessions import FetchSessions
     from millrace.core.clock import Clock
+    from millrace.groups.service import Groups
     from millrace.log.log_directory import LogDirectory
     from millrace.metadata.service import Metadata
     from millrace.replica.partitions import Partitions
@@ -28,6 +29,7 @@ class Services:
     log_directory: LogDirectory
     fetch_sessions: FetchSessions
     fetch_bytes_max: int
+    groups: Groups
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     producer_ids: ProducerIds = field(init=False)
 

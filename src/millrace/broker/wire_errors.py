@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
+from millrace.coordinator import errors as coordinator_errors
 from millrace.core.errors import MillraceError
+from millrace.groups import errors as group_errors
 from millrace.log import errors as log_errors
 from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
 from millrace.log.worker_messages import JobFailed, WorkerDied
@@ -72,6 +74,30 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     metadata_errors.SettingNotDynamic: ErrorCode.INVALID_REQUEST,
     metadata_errors.ContradictoryRequest: ErrorCode.INVALID_REQUEST,
     metadata_errors.UnknownBroker: ErrorCode.INVALID_REQUEST,
+    # Groups.
+    coordinator_errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    coordinator_errors.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    coordinator_errors.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Kafka tells clients no more than this, too; a commit of offsets has a code of its own.
+    coordinator_errors.RecordsTooLarge: ErrorCode.UNKNOWN_SERVER_ERROR,
+    group_errors.GroupError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    group_errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
+    group_errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
+    group_errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    group_errors.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    group_errors.UnreleasedInstance: ErrorCode.UNRELEASED_INSTANCE_ID,
+    group_errors.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
+    group_errors.StaleMemberEpoch: ErrorCode.STALE_MEMBER_EPOCH,
+    group_errors.FencedMemberEpoch: ErrorCode.FENCED_MEMBER_EPOCH,
+    group_errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    group_errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    group_errors.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    group_errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    group_errors.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
+    group_errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
+    group_errors.SubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     # The metadata store. What was asked for may or may not have happened, which is what a time-out tells.
     metadata_errors.StoreUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     metadata_errors.TooManyConflicts: ErrorCode.REQUEST_TIMED_OUT,

@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[R]):
-    """All of it or nothing. Answers leave when the records, and those of earlier decisions, are committed."""
+    """Answers leave when the records, and those of earlier decisions, are committed."""
 
     records: tuple[Record, ...] = ()
     """Stored in one batch, and applied in order before the next command is looked at."""
@@ -53,9 +53,11 @@ class Decision(Generic[R]):
     response: R | None = None
     """None without an error: the request waits until a later decision replies to its token."""
     error: MillraceError | None = None
+    is_atomic: bool = True
+    """Whether a crash must leave all of the records or none; if not, they may fill several batches."""
 
 
-NOTHING: Decision[None] = Decision()
+NOTHING: Decision[object] = Decision()
 
 
 class Machine(Protocol):

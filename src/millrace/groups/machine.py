@@ -116,8 +116,9 @@ class GroupMachine:
                     self.groups[key.group] = ClassicGroup(key.group, self.settings)
             case GroupMetadataKey(), (GroupMetadataValue() | None):
                 self._apply_group(key.group, value)
-            case _ if self.consumer_rules is not None:
-                self.consumer_rules.apply(record)
+            case _:
+                if self.consumer_rules is not None:
+                    self.consumer_rules.apply(record)
 
     def resume(self, now_ms: int) -> Decision[object]:
         self._is_live = True
@@ -323,10 +324,13 @@ class GroupMachine:
             remaining = sum(len(each) for each in self.offsets.by_group.get(group_id, {}).values())
             if group.is_empty and len(expired) == remaining:
                 records += group.tombstones()
-        return Decision(records=tuple(records), timers=(self._expiry_timer(),), response=DONE)
+        return Decision(
+            records=tuple(records), timers=(self._expiry_timer(),), response=DONE, is_atomic=False
+        )
 
     def _topics_deleted(self, command: TopicsDeleted, now_ms: int) -> Decision[object]:
-        return Decision(records=tuple(self.offsets.tombstones_of_topics(command.topics)), response=DONE)
+        records = tuple(self.offsets.tombstones_of_topics(command.topics))
+        return Decision(records=records, response=DONE, is_atomic=False)
 
     def _expiry_timer(self) -> SetTimer:
         return SetTimer(_EXPIRY, self.settings.offsets_retention_check_ms, ExpireOffsets())

@@ -13,6 +13,7 @@ from millrace.broker.handlers.configs import (
     LIST_CONFIG_RESOURCES,
 )
 from millrace.broker.handlers.fetch import FETCH
+from millrace.broker.handlers.groups import GROUP_APIS
 from millrace.broker.handlers.log_dirs import DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS
 from millrace.broker.handlers.metadata import DESCRIBE_CLUSTER, METADATA
 from millrace.broker.handlers.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -29,6 +30,7 @@ APIS: Final[tuple[Api, ...]] = (
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    *GROUP_APIS,
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,

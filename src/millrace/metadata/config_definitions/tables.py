@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
@@ -13,7 +14,7 @@ __all__: Final = ["BROKER_SETTINGS", "KAFKA_ONLY", "TOPIC_SETTINGS"]
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
-    for setting in sorted(LOG_SETTINGS + SERVER_SETTINGS, key=lambda setting: setting.name)
+    for setting in sorted(LOG_SETTINGS + SERVER_SETTINGS + GROUP_SETTINGS, key=lambda setting: setting.name)
 }
 
 _BY_THE_KERNEL: Final = "the operating system tunes it by itself"
@@ -26,12 +27,17 @@ KAFKA_ONLY: Final[dict[str, str]] = {
     "controller.listener.names": _NO_QUORUM,
     "controller.quorum.bootstrap.servers": _NO_QUORUM,
     "controller.quorum.voters": _NO_QUORUM,
+    "group.coordinator.append.linger.ms": "what one turn of the event loop brings is written together",
+    "group.coordinator.threads": _ONE_LOOP,
     "log.cleaner.threads": "compaction runs in one worker process",
     "log.cleaner.io.buffer.load.factor": "log.cleaner.dedupe.buffer.size alone counts",
     "log.flush.start.offset.checkpoint.interval.ms": "log.flush.offset.checkpoint.interval.ms does both",
     "metadata.log.dir": _NO_QUORUM,
     "num.io.threads": _ONE_LOOP,
     "num.network.threads": _ONE_LOOP,
+    "offsets.commit.timeout.ms": "a commit is answered when it is stored, or when leadership ends",
+    "offsets.load.buffer.size": "groups are loaded in pieces of a fixed size",
+    "offsets.topic.compression.codec": "records of groups are small, and stored as they are",
     "process.roles": _NO_QUORUM,
     "producer.id.expiration.check.interval.ms": "log.retention.check.interval.ms does both",
     "queued.max.requests": "memory is bounded in bytes, by queued.max.request.bytes",

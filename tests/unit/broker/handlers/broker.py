@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -17,6 +17,8 @@ from millrace.broker.handlers import APIS
 from millrace.broker.services import Services
 from millrace.core.clock import SystemIdSource
 from millrace.core.ids import NodeId, TopicId, TopicPartition
+from millrace.groups.commands import GroupSettings
+from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.config import LogConfig
 from millrace.log.log_directory import LogDirectory
 from millrace.log.volume import DiskVolume
@@ -48,9 +50,15 @@ class FixedClock:
 class Replicas:
     """Partitions of which this broker has the only replica."""
 
-    def __init__(self, partitions: Partitions, directory: LogDirectory) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        directory: LogDirectory,
+        leadership_changed: Callable[[Partition], None],
+    ) -> None:
         self._partitions = partitions
         self._directory = directory
+        self.leadership_changed = leadership_changed
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         for index in partitions:
@@ -60,6 +68,7 @@ class Replicas:
             partition = Partition(name, topic.topic_id, log, stats, flush_wanted=lambda partition: None)
             partition.lead(NODE_ID, topic.partitions[index].leader_epoch)
             self._partitions.add(partition)
+            self.leadership_changed(partition)
 
     def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
         raise AssertionError("nothing changes leaders here")
@@ -97,11 +106,21 @@ class Broker:
             ids=SystemIdSource(),
             chance=random.Random(1),
         )
+        partitions = Partitions()
+        self.groups = Groups(
+            self.metadata,
+            partitions,
+            clock=FixedClock(),
+            chance=random.Random(1),
+            settings=GroupSettings(initial_rebalance_delay_ms=0),
+            offsets_topic=OffsetsTopic(partition_count=2),
+        )
         self.services = Services(
+            groups=self.groups,
             clock=FixedClock(),
             config=BrokerConfig(BrokerLayers(static=self._static)),
             metadata=self.metadata,
-            partitions=Partitions(),
+            partitions=partitions,
             log_directory=self.log_directory,
             fetch_sessions=FetchSessions(10, random.Random(1)),
             fetch_bytes_max=2**20,
@@ -192,12 +211,15 @@ class Broker:
             )
             reconciler = Reconciler(
                 self.metadata,
-                Replicas(self.services.partitions, self.log_directory),
+                Replicas(
+                    self.services.partitions, self.log_directory, self.groups.runtime.leadership_changed
+                ),
                 node_id=NODE_ID,
                 static=self._static,
                 on_broker_settings=self._set_layers,
             )
             await reconciler.start(tasks)
+            self.groups.start(tasks)
             self.metadata.wait_until_applied = reconciler.wait_until_applied
             started.set()
 

@@ -1,0 +1,130 @@
+"""ListGroups, DescribeGroups and DeleteGroups: what operators ask of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api
+from millrace.broker.handlers.groups.answers import all_answered
+from millrace.broker.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
+from millrace.broker.wire_errors import error_code, error_message
+from millrace.coordinator.runtime import Outcome
+from millrace.core.errors import MillraceError
+from millrace.groups.commands import DeleteGroup
+from millrace.groups.errors import GroupNotFound
+from millrace.groups.group import ClassicGroup, State
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from millrace.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from millrace.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+NOT_FOUND_FROM: Final = 6
+"""Older versions describe a group that is not there as dead."""
+
+
+def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    groups = ctx.services.groups
+    if groups.runtime.is_loading:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    states = {state.lower() for state in request.states_filter}
+    types = {each.lower() for each in request.types_filter}
+    response = ListGroupsResponse()
+    for machine in groups.machines():
+        for group_id, group in machine.groups.items():
+            state = group.state_name
+            if (not states or state.lower() in states) and (not types or group.type_name in types):
+                response.groups.append(
+                    ListedGroup(
+                        group_id=group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=state,
+                        group_type=group.type_name,
+                    )
+                )
+    return response
+
+
+def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    response = DescribeGroupsResponse()
+    for group_id in request.groups:
+        described = _describe(ctx, group_id)
+        if request.include_authorized_operations and not described.error_code:
+            described.authorized_operations = ALL_GROUP_OPERATIONS
+        else:
+            described.authorized_operations = NOT_ASKED
+        response.groups.append(described)
+    return response
+
+
+def _describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+    machine = ctx.services.groups.machine_of(group_id)
+    if isinstance(machine, MillraceError):
+        return DescribedGroup(group_id=group_id, error_code=error_code(machine))
+    group = machine.groups.get(group_id)
+    if not isinstance(group, ClassicGroup):
+        if ctx.api_version < NOT_FOUND_FROM:
+            return DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        error = GroupNotFound(group_id, "not found" if group is None else "is not a classic group")
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=State.DEAD.value,
+            error_code=error_code(error),
+            error_message=error_message(error),
+        )
+    # Between generations nobody's assignment counts.
+    is_settled = group.state is State.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol or "" if is_settled else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol) if is_settled else b"",
+                member_assignment=member.assignment if is_settled else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+    groups = ctx.services.groups
+    names = list(dict.fromkeys(request.groups_names))
+
+    def respond(outcomes: Sequence[Outcome]) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            results=[
+                DeletableGroupResult(
+                    group_id=name,
+                    error_code=error_code(outcome) if isinstance(outcome, MillraceError) else 0,
+                )
+                for name, outcome in zip(names, outcomes, strict=True)
+            ]
+        )
+
+    return all_answered([groups.submit(name, DeleteGroup(name)) for name in names], respond)
+
+
+# v4 filters by state, v5 by type.
+LIST_GROUPS: Final = Api(ApiKey.LIST_GROUPS, versions=(0, 5), handle=list_groups)
+DESCRIBE_GROUPS: Final = Api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), handle=describe_groups)
+DELETE_GROUPS: Final = Api(ApiKey.DELETE_GROUPS, versions=(0, 2), handle=delete_groups)

@@ -1,0 +1,279 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: how far groups have read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api
+from millrace.broker.handlers.groups.answers import all_answered, answered
+from millrace.broker.wire_errors import error_code
+from millrace.coordinator.errors import RecordsTooLarge
+from millrace.coordinator.runtime import Answer, Outcome
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId
+from millrace.groups.commands import (
+    CommitOffsets,
+    CommittedOffset,
+    DeleteOffsets,
+    FetchOffsets,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsFetched,
+    OffsetToCommit,
+)
+from millrace.metadata.image import Image, TopicState
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from millrace.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from millrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+TOPIC_IDS_FROM: Final = 10
+EPOCHS_FROM: Final = 9
+NO_OFFSET: Final = -1
+
+
+def offset_commit(
+    ctx: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    image = ctx.services.metadata.image
+    response = OffsetCommitResponse()
+    offsets: list[OffsetToCommit] = []
+    places: list[OffsetCommitResponsePartition] = []
+    for asked in request.topics:
+        topic = _topic(image, asked.name, asked.topic_id, ctx.api_version)
+        answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        response.topics.append(answer)
+        for each in asked.partitions:
+            place = OffsetCommitResponsePartition(partition_index=each.partition_index)
+            answer.partitions.append(place)
+            if topic is None:
+                place.error_code = _unknown_topic(ctx.api_version)
+            elif not 0 <= each.partition_index < len(topic.partitions):
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append(place)
+                offsets.append(
+                    OffsetToCommit(
+                        topic.name,
+                        each.partition_index,
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        each.committed_metadata or "",
+                        topic.topic_id,
+                    )
+                )
+    if not offsets:
+        return response
+    command = CommitOffsets(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        retention_ms=None if request.retention_time_ms < 0 else request.retention_time_ms,
+        knows_epochs=ctx.api_version >= EPOCHS_FROM,
+        offsets=offsets,
+    )
+
+    def respond(outcome: Outcome) -> OffsetCommitResponse:
+        if isinstance(outcome, MillraceError):
+            code = (
+                ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                if isinstance(outcome, RecordsTooLarge)
+                else error_code(outcome)
+            )
+            for place in places:
+                place.error_code = code
+            return response
+        assert isinstance(outcome, OffsetsCommitted), outcome
+        for place, error in zip(places, outcome.errors, strict=True):
+            if error is not None:
+                place.error_code = error_code(error)
+        return response
+
+    return answered(ctx.services.groups.submit(request.group_id, command), respond)
+
+
+def offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    image = ctx.services.metadata.image
+    version = ctx.api_version
+
+    def respond(outcomes: Sequence[Outcome]) -> OffsetFetchResponse:
+        return OffsetFetchResponse(
+            groups=[
+                _fetched(group, outcome, image, version)
+                for group, outcome in zip(request.groups, outcomes, strict=True)
+            ]
+        )
+
+    return all_answered([_fetch(ctx, group, image) for group in request.groups], respond)
+
+
+def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image) -> Outcome | Answer:
+    partitions = None
+    if group.topics is not None:
+        partitions = [
+            (name, index)
+            for asked in group.topics
+            if (name := _name(image, asked, ctx.api_version)) is not None
+            for index in asked.partition_indexes
+        ]
+    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch)
+    return ctx.services.groups.submit(group.group_id, command)
+
+
+def _fetched(
+    group: OffsetFetchRequestGroup, outcome: Outcome, image: Image, version: int
+) -> OffsetFetchResponseGroup:
+    if isinstance(outcome, MillraceError):
+        return _fetch_failed(group, error_code(outcome), version)
+    assert isinstance(outcome, OffsetsFetched), outcome
+    answer = OffsetFetchResponseGroup(group_id=group.group_id)
+    if group.topics is None:
+        return _all_fetched(answer, outcome, image, version)
+    found = iter(outcome.offsets)
+    for asked in group.topics:
+        topic = OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id)
+        answer.topics.append(topic)
+        if _name(image, asked, version) is None:
+            topic.partitions += [
+                _partition(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes
+            ]
+            continue
+        for index in asked.partition_indexes:
+            _, _, committed = next(found)
+            if committed is not None and _is_other(committed.topic_id, asked.topic_id):
+                committed = None
+            topic.partitions.append(_partition(index, committed))
+    return answer
+
+
+def _all_fetched(
+    answer: OffsetFetchResponseGroup, outcome: OffsetsFetched, image: Image, version: int
+) -> OffsetFetchResponseGroup:
+    topics: dict[str, OffsetFetchResponseTopics] = {}
+    for name, index, committed in outcome.offsets:
+        topic = topics.get(name)
+        if topic is None:
+            known = image.topics.get(name)
+            if known is None and version >= TOPIC_IDS_FROM:
+                # The topic is being deleted: there is no id to tell it by.
+                continue
+            topic = topics[name] = OffsetFetchResponseTopics(name=name)
+            if known is not None:
+                topic.topic_id = known.topic_id
+        topic.partitions.append(_partition(index, committed))
+    answer.topics = list(topics.values())
+    return answer
+
+
+def _fetch_failed(group: OffsetFetchRequestGroup, code: int, version: int) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+    if version < 2:
+        # There is no place for a group's error: every partition carries it.
+        answer.topics = [
+            OffsetFetchResponseTopics(
+                name=asked.name,
+                partitions=[_partition(index, None, code) for index in asked.partition_indexes],
+            )
+            for asked in group.topics or ()
+        ]
+    return answer
+
+
+def _partition(index: int, committed: CommittedOffset | None, code: int = 0) -> OffsetFetchResponsePartitions:
+    if committed is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=NO_OFFSET, error_code=code
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=code,
+    )
+
+
+def offset_delete(
+    ctx: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    image = ctx.services.metadata.image
+    response = OffsetDeleteResponse()
+    wanted: list[tuple[str, int]] = []
+    places: list[OffsetDeleteResponsePartition] = []
+    for asked in request.topics:
+        answer = OffsetDeleteResponseTopic(name=asked.name)
+        response.topics.append(answer)
+        for each in asked.partitions:
+            place = OffsetDeleteResponsePartition(partition_index=each.partition_index)
+            answer.partitions.append(place)
+            if image.partition(asked.name, each.partition_index) is None:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append(place)
+                wanted.append((asked.name, each.partition_index))
+
+    def respond(outcome: Outcome) -> OffsetDeleteResponse:
+        if isinstance(outcome, MillraceError):
+            return OffsetDeleteResponse(error_code=error_code(outcome))
+        assert isinstance(outcome, OffsetsDeleted), outcome
+        for place, error in zip(places, outcome.errors, strict=True):
+            if error is not None:
+                place.error_code = error_code(error)
+        return response
+
+    command = DeleteOffsets(request.group_id, wanted)
+    return answered(ctx.services.groups.submit(request.group_id, command), respond)
+
+
+def _topic(image: Image, name: str, topic_id: bytes, version: int) -> TopicState | None:
+    if version >= TOPIC_IDS_FROM:
+        return image.topics_by_id.get(TopicId(topic_id))
+    return image.topics.get(name)
+
+
+def _name(image: Image, asked: OffsetFetchRequestTopics, version: int) -> str | None:
+    """The topic's name; only an id that nobody knows has none."""
+    if version < TOPIC_IDS_FROM:
+        return asked.name
+    topic = image.topics_by_id.get(TopicId(asked.topic_id))
+    return None if topic is None else topic.name
+
+
+def _unknown_topic(version: int) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_FROM else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_other(committed: bytes, asked: bytes) -> bool:
+    """Whether an offset is of a topic that had the same name before."""
+    return any(committed) and any(asked) and committed != asked
+
+
+# v5 drops the retention time, v7 adds static members, v9 member epochs, v10 topic ids.
+OFFSET_COMMIT: Final = Api(ApiKey.OFFSET_COMMIT, versions=(2, 10), handle=offset_commit)
+# v7 can insist on stable offsets, v8 asks for several groups, v9 adds member epochs, v10 topic ids.
+OFFSET_FETCH: Final = Api(ApiKey.OFFSET_FETCH, versions=(1, 10), handle=offset_fetch)
+OFFSET_DELETE: Final = Api(ApiKey.OFFSET_DELETE, versions=(0, 0), handle=offset_delete)

@@ -1,0 +1,359 @@
+"""Owns the partitions of one internal topic that this broker leads: loads each into a machine of rules, gives
+it commands, stores what it decides, and answers when that is committed. Knows not what the rules are about.
+
+One command at a time, and no await between deciding and applying: nobody ever sees half a decision. The
+records of all decisions that one turn of the loop brings are written together. If writing fails, the machine
+has seen what the log has not: it is dropped and loaded again, and everybody who waits is told to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from millrace.coordinator.decision import Decision, Machine, RecordCodec, SetTimer, Token
+from millrace.coordinator.errors import CoordinatorLoading, NotCoordinator, RecordsTooLarge
+from millrace.coordinator.loading import LogReader
+from millrace.coordinator.timers import Timers
+from millrace.core.clock import Clock
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicPartition
+from millrace.replica.partition import Partition
+from millrace.replica.partitions import Partitions
+from millrace.wire.batch_header import HEADER_SIZE
+from millrace.wire.records import Record as StoredRecord
+from millrace.wire.records import build_batch
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""Between attempts to load a partition that could not be read."""
+COMMIT_WAIT_S: Final = 0.01
+"""Between looks at a log whose end is not committed yet."""
+RECORD_OVERHEAD: Final = 32
+"""At most, of a stored record beside its key and value."""
+
+Outcome = object
+"""What a command leads to: a response, or a MillraceError as a value."""
+Answer = asyncio.Future[Outcome]
+
+
+class Shard:
+    """One partition and its machine, from the end of loading to the end of leadership."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: Machine,
+        codec: RecordCodec,
+        clock: Clock,
+        failed: Callable[[Shard], None],
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self._codec = codec
+        self._clock = clock
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._timers = Timers(self._timer_fired)
+        self._next_token: Token = 0
+        self._parked: dict[Token, Answer] = {}
+        self._unwritten: list[list[tuple[bytes, bytes | None]]] = []
+        self._unwritten_answers: list[tuple[Answer, Outcome]] = []
+        self._uncommitted_count = 0
+        self._is_over = False
+
+    @property
+    def timer_count(self) -> int:
+        return len(self._timers)
+
+    @property
+    def parked_count(self) -> int:
+        return len(self._parked)
+
+    def start(self) -> None:
+        self._carry_out(self.machine.resume(self._clock.wall_ms()), None)
+
+    def submit(self, command: object) -> Outcome | Answer:
+        """The outcome, at once if nothing has to be stored or waited for."""
+        token = self._next_token = self._next_token + 1
+        decision = self.machine.decide(command, self._clock.wall_ms(), token)
+        return self._carry_out(decision, token)
+
+    def _carry_out(self, decision: Decision[object], token: Token | None) -> Outcome | Answer:
+        outcome: Outcome | None = decision.error if decision.error is not None else decision.response
+        if decision.records:
+            try:
+                encoded = self._encode(decision)
+            except RecordsTooLarge as error:
+                return self._refuse(decision, error)
+            for record in decision.records:
+                self.machine.apply(record)
+            self._write_later(encoded)
+        for timer in decision.timers:
+            if type(timer) is SetTimer:
+                self._timers.set(timer.name, timer.delay_ms, timer.command)
+            else:
+                self._timers.cancel(timer.name)
+        must_wait = self._unwritten or self._uncommitted_count
+        answer: Answer | None = None
+        if token is not None and (outcome is None or must_wait):
+            answer = self._loop.create_future()
+            if outcome is None:
+                self._parked[token] = answer
+            else:
+                self._answer(answer, outcome)
+        for reply in decision.replies:
+            waiting = self._parked.pop(reply.token, None)
+            if waiting is not None:
+                self._answer(waiting, reply.outcome)
+        return outcome if answer is None else answer
+
+    def _answer(self, answer: Answer, outcome: Outcome) -> None:
+        if self._unwritten or self._uncommitted_count:
+            self._unwritten_answers.append((answer, outcome))
+        elif not answer.done():
+            answer.set_result(outcome)
+
+    def _timer_fired(self, command: object) -> None:
+        if not self._is_over:
+            self._carry_out(self.machine.decide(command, self._clock.wall_ms(), 0), None)
+
+    def _refuse(self, decision: Decision[object], error: RecordsTooLarge) -> Outcome:
+        log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
+        if decision.replies or decision.timers:
+            # The machine has moved on in its mind; what is stored says where it really is.
+            self._loop.call_soon(self._failed, self)
+        return error
+
+    # Writing.
+
+    def _encode(self, decision: Decision[object]) -> list[list[tuple[bytes, bytes | None]]]:
+        """The records as bytes, in pieces that each fit into a batch; one piece if they belong together."""
+        encode = self._codec.encode
+        size_max = self.partition.log.config.max_message_bytes - HEADER_SIZE
+        pieces: list[list[tuple[bytes, bytes | None]]] = [[]]
+        size = 0
+        for record in decision.records:
+            encoded = encode(record)
+            needed = len(encoded[0]) + len(encoded[1] or b"") + RECORD_OVERHEAD
+            if size + needed > size_max:
+                if decision.is_atomic or needed > size_max:
+                    raise RecordsTooLarge(size + needed, size_bytes_max=size_max)
+                pieces.append([])
+                size = 0
+            size += needed
+            pieces[-1].append(encoded)
+        return pieces
+
+    def _write_later(self, pieces: list[list[tuple[bytes, bytes | None]]]) -> None:
+        if not self._unwritten:
+            self._loop.call_soon(self._write)
+        self._unwritten += pieces
+
+    def _write(self) -> None:
+        if self._is_over or not self._unwritten:
+            return
+        pieces, self._unwritten = self._unwritten, []
+        answers, self._unwritten_answers = self._unwritten_answers, []
+        now_ms = self._clock.wall_ms()
+        try:
+            last_offset = -1
+            for batch in self._batches(pieces, now_ms):
+                last_offset = self.partition.append(memoryview(batch), now_ms).last_offset
+        except MillraceError as error:
+            log.error("%s: could not store a decision: %s", self.partition.topic_partition, error)
+            self._fail_answers(answers)
+            self._failed(self)
+            return
+        if self.partition.log.high_watermark > last_offset and not self._uncommitted_count:
+            self._committed(answers)
+            return
+        self._uncommitted_count += 1
+        self.partition.waiting_produces.add(
+            last_offset + 1, lambda is_there: self._commit_ended(is_there, answers)
+        )
+
+    def _batches(self, pieces: list[list[tuple[bytes, bytes | None]]], now_ms: int) -> Iterator[bytearray]:
+        """Whole pieces, as many as fit into each batch."""
+        size_max = self.partition.log.config.max_message_bytes - HEADER_SIZE
+        records: list[StoredRecord] = []
+        size = 0
+        for piece in pieces:
+            needed = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in piece)
+            if records and size + needed > size_max:
+                yield bytearray(build_batch(records))
+                records, size = [], 0
+            size += needed
+            records += [
+                StoredRecord(len(records) + number, now_ms, key, value)
+                for number, (key, value) in enumerate(piece)
+            ]
+        yield bytearray(build_batch(records))
+
+    def _commit_ended(self, is_there: bool, answers: list[tuple[Answer, Outcome]]) -> None:
+        self._uncommitted_count -= 1
+        if is_there:
+            self._committed(answers)
+            return
+        self._fail_answers(answers)
+        if not self._is_over:
+            self._failed(self)
+
+    def _committed(self, answers: list[tuple[Answer, Outcome]]) -> None:
+        for answer, outcome in answers:
+            if not answer.done():
+                answer.set_result(outcome)
+        if self._unwritten_answers and not self._unwritten and not self._uncommitted_count:
+            # They had no records of their own and waited for those before them.
+            late, self._unwritten_answers = self._unwritten_answers, []
+            self._committed(late)
+
+    def _fail_answers(self, answers: list[tuple[Answer, Outcome]]) -> None:
+        for answer, _ in answers:
+            if not answer.done():
+                answer.set_result(NotCoordinator(self.partition.topic_partition))
+
+    def end(self) -> None:
+        """Leadership is over, or the machine is not to be trusted any more."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._timers.clear()
+        self._unwritten.clear()
+        self._fail_answers(self._unwritten_answers)
+        self._fail_answers([(answer, None) for answer in self._parked.values()])
+        self._parked.clear()
+
+
+class Runtime:
+    """All partitions of one internal topic on this broker."""
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: Partitions,
+        *,
+        clock: Clock,
+        codec: RecordCodec,
+        new_machine: Callable[[int], Machine],
+    ) -> None:
+        self.topic = topic
+        self._partitions = partitions
+        self._clock = clock
+        self._codec = codec
+        self._new_machine = new_machine
+        self.shards: dict[int, Shard] = {}
+        """Those that are loaded."""
+        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self.loads_count = 0
+        self.loaded_bytes = 0
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Load what this broker leads; `tasks` holds the loading from now on."""
+        self._tasks = tasks
+        for partition in list(self._partitions.by_name.get(self.topic, {}).values()):
+            self.leadership_changed(partition)
+
+    def stop(self) -> None:
+        """Answer everybody who waits and load nothing any more."""
+        self._tasks = None
+        for index in list(self._loading):
+            self._loading.pop(index).cancel()
+        for index in list(self.shards):
+            self.shards.pop(index).end()
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    @property
+    def loading_count(self) -> int:
+        return len(self._loading)
+
+    def leadership_changed(self, partition: Partition) -> None:
+        """A partition came, went, or has a leader of a new epoch."""
+        if partition.topic != self.topic or self._tasks is None:
+            return
+        index = partition.index
+        is_here = self._leads(partition)
+        shard = self.shards.get(index)
+        if shard is not None and (not is_here or shard.partition is not partition):
+            self._drop(shard)
+        if is_here and index not in self.shards and index not in self._loading:
+            self._load(partition)
+
+    def submit(self, index: int, command: object) -> Outcome | Answer:
+        """Give a command to a partition's machine. Errors are values, because most callers pass them on."""
+        shard = self.shards.get(index)
+        if shard is not None:
+            return shard.submit(command)
+        return self.absence(index)
+
+    def absence(self, index: int) -> MillraceError:
+        """Why a partition has no machine to ask here."""
+        place = TopicPartition(self.topic, index)
+        return CoordinatorLoading(place) if index in self._loading else NotCoordinator(place)
+
+    # Loading.
+
+    def _load(self, partition: Partition) -> None:
+        assert self._tasks is not None
+        self._loading[partition.index] = self._tasks.create_task(
+            self._load_until_done(partition), name=f"load-{partition.topic_partition}"
+        )
+
+    async def _load_until_done(self, partition: Partition) -> None:
+        while self._leads(partition):
+            try:
+                machine = await self._read(partition)
+            except Exception:
+                log.exception("%s cannot be loaded, trying again", partition.topic_partition)
+                await asyncio.sleep(RETRY_S)
+                continue
+            del self._loading[partition.index]
+            shard = Shard(partition, machine, self._codec, self._clock, self._shard_failed)
+            self.shards[partition.index] = shard
+            self.loads_count += 1
+            shard.start()
+            return
+        self._loading.pop(partition.index, None)
+
+    async def _read(self, partition: Partition) -> Machine:
+        machine = self._new_machine(partition.index)
+        partition_log = partition.log
+        reader = LogReader(partition_log, self._codec)
+        offset = partition_log.log_start_offset
+        loop = asyncio.get_running_loop()
+        # What is not committed yet may still vanish, and must not become state before it is.
+        while offset < partition_log.log_end_offset:
+            found = reader.locate(offset, partition_log.high_watermark)
+            if found is None:
+                await asyncio.sleep(COMMIT_WAIT_S)
+                continue
+            piece = await loop.run_in_executor(None, reader.read, found, offset)
+            for record in piece.records:
+                machine.apply(record)
+            offset = piece.next_offset
+            self.loaded_bytes += piece.size_bytes
+        return machine
+
+    def _shard_failed(self, shard: Shard) -> None:
+        if self.shards.get(shard.partition.index) is not shard:
+            return
+        self._drop(shard)
+        if (
+            self._tasks is not None
+            and self._partitions.find(self.topic, shard.partition.index) is shard.partition
+        ):
+            self._load(shard.partition)
+
+    def _leads(self, partition: Partition) -> bool:
+        return partition.leader_id >= 0 and self._partitions.find(self.topic, partition.index) is partition
+
+    def _drop(self, shard: Shard) -> None:
+        del self.shards[shard.partition.index]
+        shard.end()

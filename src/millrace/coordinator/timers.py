@@ -1,0 +1,79 @@
+"""Many named timers behind one timer of the loop. To set one anew costs a dictionary entry, because thousands
+of members do so every few seconds and next to none of their timers ever fires."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Hashable
+
+
+class Timers:
+    """Deadlines by name. What is due is handed to `fire`, in the order of the deadlines."""
+
+    def __init__(self, fire: Callable[[object], None]) -> None:
+        self._fire = fire
+        self._due: dict[Hashable, tuple[float, object]] = {}
+        # (when to look, a number that keeps ties in order, name). A look may come too early, never too late.
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._looked_at: dict[Hashable, float] = {}
+        self._number = 0
+        self._handle: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def set(self, name: Hashable, delay_ms: int, command: object) -> None:
+        deadline = self._loop.time() + delay_ms / 1000
+        self._due[name] = (deadline, command)
+        looked_at = self._looked_at.get(name)
+        # Most timers are moved to a later time: whoever looks at the old one finds the new one.
+        if looked_at is None or deadline < looked_at:
+            self._push(deadline, name)
+
+    def cancel(self, name: Hashable) -> None:
+        self._due.pop(name, None)
+
+    def clear(self) -> None:
+        self._due.clear()
+        self._heap.clear()
+        self._looked_at.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _push(self, when: float, name: Hashable) -> None:
+        self._number += 1
+        heapq.heappush(self._heap, (when, self._number, name))
+        self._looked_at[name] = when
+        if self._heap[0][2] == name:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._loop.call_at(self._heap[0][0], self._look) if self._heap else None
+
+    def _look(self) -> None:
+        self._handle = None
+        now = self._loop.time()
+        due: list[tuple[float, object]] = []
+        while self._heap and self._heap[0][0] <= now:
+            when, _, name = heapq.heappop(self._heap)
+            if self._looked_at.get(name) != when:
+                # An earlier time was set since; that entry has been or will be looked at.
+                continue
+            del self._looked_at[name]
+            timer = self._due.get(name)
+            if timer is None:
+                continue
+            if timer[0] > now:
+                self._push(timer[0], name)
+            else:
+                del self._due[name]
+                due.append(timer)
+        if self._heap and self._handle is None:
+            self._arm()
+        for _, command in due:
+            self._fire(command)
