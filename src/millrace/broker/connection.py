@@ -76,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = server.dispatcher
         self._routes = server.dispatcher.routes
         self.services = server.services
+        self._wakeups = server.services.wakeups
         self.loop = server.loop
         self.ticks = server.ticks
         self.start_task = server.start_task
@@ -227,6 +228,8 @@ class Connection(asyncio.BufferedProtocol):
             return end
         finally:
             self._handling = False
+            if self._wakeups.pending:
+                self._wakeups.run_first()
             if self._answers:
                 self._flush_answers()
 

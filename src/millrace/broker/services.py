@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millrace.broker.answer_cache import AnswerCache
 from millrace.broker.producer_ids import ProducerIds
+from millrace.broker.wakeups import Wakeups
 from millrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Services:
     fetch_sessions: FetchSessions
     fetch_bytes_max: int
     groups: Groups
+    wakeups: Wakeups = field(default_factory=Wakeups)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     producer_ids: ProducerIds = field(init=False)
 

@@ -36,6 +36,11 @@ _PARTITION_V12: Final = struct.Struct(">iiqiqi")
 _REPLICA_STATE: Final = struct.Struct(">iq")
 _RESPONSE_HEAD: Final = struct.Struct(">ihi")
 _RESULT: Final = struct.Struct(">ihqqq")
+_SINGLE_HEAD: Final = struct.Struct(">iibihib")
+"""Length, correlation id, no tags; throttle time, no error, session id, one topic."""
+_SINGLE_RESULT: Final = struct.Struct(">bihqqqbi")
+"""One partition: its result, no aborted transactions, the replica to prefer."""
+_SINGLE_REST: Final = _SINGLE_HEAD.size - 4 + _SINGLE_RESULT.size + 3
 _ABORTED: Final = struct.Struct(">qq")
 _LEADER: Final = struct.Struct(">ii")
 _DIVERGING: Final = struct.Struct(">iq")
@@ -130,42 +135,27 @@ def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchR
         replica_id, max_wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(buffer, position)
         position += 17
 
-    flexible = version >= FLEXIBLE_FROM
-    count, position = _count(buffer, position, end, flexible)
-    left = _less(REQUEST_PARTITIONS_MAX, count)
-    topics: list[FetchTopic] = []
-    for _ in range(count):
-        name, topic_id, position = _topic(buffer, position, end, version)
-        partition_count, position = _count(buffer, position, end, flexible)
-        left = _less(left, partition_count)
-        if version >= FLEXIBLE_FROM:
-            partitions, position = _partitions_flexible(buffer, position, end, partition_count)
-            position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
-        else:
-            partitions, position = _partitions_classic(buffer, position, partition_count, version)
-        topics.append(FetchTopic(name, topic_id, partitions))
-
+    topics, position, left = _topics(buffer, position, end, version)
     forgotten: list[ForgottenTopic] = []
-    if version >= SESSIONS_FROM:
-        count, position = _count(buffer, position, end, flexible)
-        left = _less(left, count)
-        for _ in range(count):
-            name, topic_id, position = _topic(buffer, position, end, version)
-            index_count, position = _count(buffer, position, end, flexible)
-            left = _less(left, index_count)
-            indexes = struct.unpack_from(f">{index_count}i", buffer, position)
-            position += 4 * index_count
-            if flexible:
-                position = skip_tags(buffer, position, end)
-            forgotten.append(ForgottenTopic(name, topic_id, indexes))
     rack_id = ""
-    if version >= 11:
-        rack_id, position = _text(buffer, position, end, flexible)
-    if flexible:
+    if version >= FLEXIBLE_FROM:
+        # Nearly always three zero-like bytes: nothing forgotten, no rack, no tags.
+        if buffer[position] == 1:
+            position += 1
+        else:
+            forgotten, position = _forgotten_topics(buffer, position, end, version, left)
+        if buffer[position] == 1:
+            position += 1
+        else:
+            rack_id, position = _text(buffer, position, end, flexible=True)
         if buffer[position] == 0:
             position += 1
         else:
             replica_id, replica_epoch, position = _request_tags(buffer, position, end, version, replica_id)
+    elif version >= SESSIONS_FROM:
+        forgotten, position = _forgotten_topics(buffer, position, end, version, left)
+        if version >= 11:
+            rack_id, position = _text(buffer, position, end, flexible=False)
     if position != end:
         raise MalformedRequest(f"{end - position} bytes follow the Fetch request")
     return FetchRequest(
@@ -181,6 +171,44 @@ def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchR
         forgotten,
         rack_id,
     )
+
+
+def _topics(buffer: memoryview, position: int, end: int, version: int) -> tuple[list[FetchTopic], int, int]:
+    """The topics, the position behind them, and how many more elements the request may have."""
+    flexible = version >= FLEXIBLE_FROM
+    count, position = _count(buffer, position, end, flexible)
+    left = _less(REQUEST_PARTITIONS_MAX, count)
+    topics: list[FetchTopic] = []
+    for _ in range(count):
+        name, topic_id, position = _topic(buffer, position, end, version)
+        partition_count, position = _count(buffer, position, end, flexible)
+        left = _less(left, partition_count)
+        if flexible:
+            partitions, position = _partitions_flexible(buffer, position, end, partition_count)
+            position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
+        else:
+            partitions, position = _partitions_classic(buffer, position, partition_count, version)
+        topics.append(FetchTopic(name, topic_id, partitions))
+    return topics, position, left
+
+
+def _forgotten_topics(
+    buffer: memoryview, position: int, end: int, version: int, left: int
+) -> tuple[list[ForgottenTopic], int]:
+    flexible = version >= FLEXIBLE_FROM
+    count, position = _count(buffer, position, end, flexible)
+    left = _less(left, count)
+    forgotten = []
+    for _ in range(count):
+        name, topic_id, position = _topic(buffer, position, end, version)
+        index_count, position = _count(buffer, position, end, flexible)
+        left = _less(left, index_count)
+        indexes = struct.unpack_from(f">{index_count}i", buffer, position)
+        position += 4 * index_count
+        if flexible:
+            position = skip_tags(buffer, position, end)
+        forgotten.append(ForgottenTopic(name, topic_id, indexes))
+    return forgotten, position
 
 
 def _partitions_flexible(
@@ -227,7 +255,10 @@ def _topic(buffer: memoryview, position: int, end: int, version: int) -> tuple[s
 
 def _count(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple[int, int]:
     if flexible:
-        count, position = read_uvarint(buffer, position, end)
+        if (count := buffer[position]) < 0x80:
+            position += 1
+        else:
+            count, position = read_uvarint(buffer, position, end)
         count -= 1
     else:
         (count,) = _INT32.unpack_from(buffer, position)
@@ -282,6 +313,46 @@ def encode_error(error_code: int, session_id: int, version: int) -> bytes:
         return _INT32.pack(0) + _INT32.pack(0)
     head = _RESPONSE_HEAD.pack(0, error_code, session_id)
     return head + (b"\1\0" if version >= FLEXIBLE_FROM else b"\0\0\0\0")
+
+
+def encode_single(
+    correlation_id: int, session_id: int, version: int, topic: TopicData
+) -> tuple[bytes, bytes] | None:
+    """What stands before and behind the records in the commonest answer: records of one partition.
+
+    None where something about the answer is not common: then `encode_response` is to be used.
+    """
+    data = topic.partitions[0]
+    records = data.records
+    if (
+        version < FLEXIBLE_FROM
+        or records is None
+        or data.aborted
+        or data.current_leader is not None
+        or data.diverging_epoch is not None
+    ):
+        return None
+    if topic.topic_id is not None:
+        name: bytes = topic.topic_id
+    else:
+        raw = topic.topic.encode()
+        name = uvarint(len(raw) + 1) + raw
+    size = records.size_bytes
+    length = uvarint(size + 1)
+    head = _SINGLE_HEAD.pack(
+        len(name) + len(length) + size + _SINGLE_REST, correlation_id, 0, 0, 0, session_id, 2
+    )
+    fixed = _SINGLE_RESULT.pack(
+        2,
+        data.partition,
+        0,
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
+        0 if data.aborted is None else 1,
+        data.preferred_read_replica,
+    )
+    return head + name + fixed + length, b"\0\0\0"
 
 
 def encode_response(topics: list[TopicData], session_id: int, version: int) -> list[bytes | Slice]:

@@ -90,7 +90,7 @@ fetch_requests = st.builds(
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(request=produce_requests)
 def test_produce_requests_are_read_as_the_schema_reads_them(
     version: int, request: produce_messages.ProduceRequest
@@ -123,7 +123,7 @@ def test_produce_requests_are_read_as_the_schema_reads_them(
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(request=produce_requests, data=st.data())
 def test_a_produce_request_cut_anywhere_is_refused(
     version: int, request: produce_messages.ProduceRequest, data: st.DataObject
@@ -135,7 +135,7 @@ def test_a_produce_request_cut_anywhere_is_refused(
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     topics=st.lists(
         st.builds(
@@ -180,7 +180,7 @@ def test_produce_responses_are_what_the_schema_writes(
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(name=names, topic_id=topic_ids, offsets=st.tuples(int32, int64, int64, int64), correlation_id=int32)
 def test_the_short_cut_for_one_partition_writes_the_same_frame(
     version: int, name: str, topic_id: bytes, offsets: tuple[int, int, int, int], correlation_id: int
@@ -198,7 +198,7 @@ def test_the_short_cut_for_one_partition_writes_the_same_frame(
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(request=fetch_requests)
 def test_fetch_requests_are_read_as_the_schema_reads_them(
     version: int, request: fetch_messages.FetchRequest
@@ -244,7 +244,7 @@ def test_fetch_requests_are_read_as_the_schema_reads_them(
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(request=fetch_requests, data=st.data())
 def test_a_fetch_request_cut_anywhere_is_refused(
     version: int, request: fetch_messages.FetchRequest, data: st.DataObject
@@ -262,7 +262,7 @@ class _Bytes:
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     topics=st.lists(
         st.builds(
@@ -308,6 +308,47 @@ def test_fetch_responses_are_what_the_schema_writes(
     ours = b"".join(chunk.data if isinstance(chunk, _Bytes) else bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
     assert ours == schema.response_encoder(ApiKey.FETCH, version)(expected)
     assert fetch_codec.body_size(chunks) == len(ours)
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@settings(max_examples=15)
+@given(
+    name=names,
+    topic_id=topic_ids,
+    data=st.builds(
+        fetch_codec.PartitionData,
+        int32,
+        st.just(0),
+        int64,
+        int64,
+        int64,
+        st.binary(min_size=1, max_size=300).map(_Bytes),
+        st.none() | st.lists(st.tuples(int64, int64), max_size=1),
+        int32,
+    ),
+    session_id=int32,
+    correlation_id=int32,
+)
+def test_the_short_cut_for_records_of_one_partition_writes_the_same_frame(
+    version: int,
+    name: str,
+    topic_id: bytes,
+    data: fetch_codec.PartitionData,
+    session_id: int,
+    correlation_id: int,
+) -> None:
+    known_id = TopicId(topic_id) if version >= fetch_codec.TOPIC_IDS_FROM else None
+    topic = fetch_codec.TopicData(name, known_id, [data])
+    around = fetch_codec.encode_single(correlation_id, session_id, version, topic)
+    is_common = data.current_leader is None and data.diverging_epoch is None and not data.aborted
+    if version < fetch_codec.FLEXIBLE_FROM or not is_common:
+        assert around is None
+        return
+    assert around is not None
+    assert isinstance(data.records, _Bytes)
+    chunks = fetch_codec.encode_response([topic], session_id, version)
+    body = b"".join(chunk.data if isinstance(chunk, _Bytes) else bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
+    assert around[0] + data.records.data + around[1] == response_frame(correlation_id, body, flexible=True)
 
 
 def _produce_partition(

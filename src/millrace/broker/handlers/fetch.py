@@ -14,7 +14,7 @@ from millrace.broker.fetch_sessions import (
     SessionNotFound,
     SessionTopicIdsDiffer,
 )
-from millrace.broker.outgoing import Chunk
+from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
@@ -32,6 +32,7 @@ from millrace.wire.fetch_codec import (
     decode_request,
     encode_error,
     encode_response,
+    encode_single,
 )
 from millrace.wire.framing import FLEXIBLE_RESPONSE_HEAD, RESPONSE_HEAD, response_frame
 
@@ -251,15 +252,14 @@ class _Fetch:
     def more_records(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
         if self._pending_bytes >= self._request.min_bytes and self._is_waiting:
-            # Soon, not now: the producer's answer leaves first, and batches that came together are fetched
-            # together.
+            # Soon, not now: batches that came together are fetched together.
             self._stop_waiting()
-            self._connection.loop.call_soon(self._read_and_answer)
+            self._services.wakeups.add(self._read_and_answer)
 
     def changed(self) -> None:
         if self._is_waiting:
             self._stop_waiting()
-            self._connection.loop.call_soon(self._read_and_answer)
+            self._services.wakeups.add(self._read_and_answer)
 
     def _wake(self) -> None:
         if self._is_waiting:
@@ -306,18 +306,39 @@ class _Fetch:
 
     def _send(self) -> None:
         route = self._route
-        version = route.version
         topics = self._topics_to_tell()
-        body = encode_response(topics, self._plan.session_id, version)
+        route.stats.record(self._connection.ticks() - self._started)
+        if len(topics) == 1 and len(topics[0].partitions) == 1:
+            around = encode_single(self._correlation_id, self._plan.session_id, route.version, topics[0])
+            if around is not None:
+                # The records of every partition are the log's own slices.
+                self._send_single(cast("LogSlice", topics[0].partitions[0].records), *around)
+                return
+        body = encode_response(topics, self._plan.session_id, route.version)
         size = body_size(body)
         if route.flexible_response:
             head = FLEXIBLE_RESPONSE_HEAD.pack(size + 5, self._correlation_id, 0)
         else:
             head = RESPONSE_HEAD.pack(size + 4, self._correlation_id)
         assert isinstance(body[0], bytes), body[0]
-        # The records of every partition are the log's own slices.
-        chunks = [head + body[0], *cast("list[Chunk]", body[1:])]
-        route.stats.record(self._connection.ticks() - self._started)
+        self._send_chunks([head + body[0], *cast("list[Chunk]", body[1:])])
+
+    def _send_single(self, records: LogSlice, before: bytes, behind: bytes) -> None:
+        if records.size_bytes >= SENDFILE_MIN_BYTES:
+            self._send_chunks([before, cast("Chunk", records), behind])
+            return
+        # A few kilobytes are sooner copied than sent by a system call of their own.
+        try:
+            frame = before + records.read() + behind
+        except StorageError as error:
+            self._connection.abort(str(error))
+            return
+        if self._slot is not None:
+            self._slot.complete(frame)
+        else:
+            self._connection.send(frame)
+
+    def _send_chunks(self, chunks: list[Chunk]) -> None:
         if self._slot is not None:
             self._slot.complete(chunks)
         else:

@@ -1,0 +1,50 @@
+"""Fetches that can be answered because records have arrived, and when that is done.
+
+The first one goes out before the producer's own answer: its consumer is waiting for exactly this, and
+every system call in between would be part of the latency from end to end. The others follow after it, so
+that a producer never waits for a crowd of consumers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class Wakeups:
+    __slots__ = ("_is_scheduled", "_loop", "pending")
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_scheduled = False
+        self.pending: deque[Callable[[], None]] = deque()
+
+    def add(self, answer: Callable[[], None]) -> None:
+        """Have `answer` called soon, at the latest in the loop's next round."""
+        self.pending.append(answer)
+        if not self._is_scheduled:
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._is_scheduled = True
+            self._loop.call_soon(self._run_all)
+
+    def run_first(self) -> None:
+        """Call the first one now."""
+        self._run(self.pending.popleft())
+
+    def _run_all(self) -> None:
+        self._is_scheduled = False
+        # Only those that are here: an answer may make room for others, which get their own round.
+        for _ in range(len(self.pending)):
+            self._run(self.pending.popleft())
+
+    def _run(self, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except Exception:
+            # It belongs to another connection than the one being handled, whose requests must not suffer.
+            log.exception("a waiting fetch could not be answered")
