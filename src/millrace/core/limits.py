@@ -11,5 +11,6 @@ PARTITIONS_PER_TOPIC_MAX: Final = 10_000
 """One request must not fill the disk with directories by a typing error. Kafka refuses the same number."""
 
 REQUEST_PARTITIONS_MAX: Final = 200_000
-"""Topics and partitions that one Produce or Fetch may name: each costs some hundred bytes of memory once decoded,
+"""Topics and partitions that one Produce or Fetch may name: each costs some hundred bytes of memory once
+decoded,
 for as few as three on the wire."""

@@ -1,6 +1,7 @@
 """Where each record of an inflated batch lies, without building objects: the walk of compaction and checks.
 
-The bytes come from clients: every length is checked, and anything odd is a MalformedBatch, never another error.
+The bytes come from clients: every length is checked, and anything odd is a MalformedBatch, never another
+error.
 """
 
 from __future__ import annotations

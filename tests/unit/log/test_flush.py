@@ -115,7 +115,8 @@ def test_closing_tells_those_who_wait(disk: Disk, monkeypatch: pytest.MonkeyPatc
 def test_deleting_a_topic_during_its_flush_does_not_take_the_disk_for_broken(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The flush finds the directory's name gone. Were that a failed disk, every other topic would stop too."""
+    """The flush finds the directory's name gone. Were that a failed disk, every other topic would stop
+    too."""
     log = disk.log()
     append(log, b"a")
     gate = Gate(monkeypatch)
