@@ -321,3 +321,19 @@ def test_every_version_lists_offsets(version: int, connection: RawConnection, to
         request["timeout"] = 1_000
     answer = connection.call(LIST_OFFSETS, version, request)["topics"][0]["partitions"][0]
     assert (answer["error_code"], answer["offset"]) == ("none", end_offset(connection, topic))
+
+
+@pytest.mark.millrace_only
+def test_a_client_in_the_name_of_a_replica_is_told_nothing_and_moves_nothing(
+    connection: RawConnection, topic: str
+) -> None:
+    """S13: were its fetch believed, it could pretend that records are replicated."""
+    produce(connection, topic, batch([b"x"] * 3))
+    entry = fetch_partition(0, 2)
+    request = fetch_request(
+        {topic_id(connection, topic): [entry]}, replica_state={"replica_id": 1, "replica_epoch": 1}
+    )
+    answer = connection.call(FETCH, FETCH_VERSION, request)["responses"][0]["partitions"][0]
+    assert answer["error_code"] == "not_leader_or_follower"
+    assert not answer["records"]
+    assert fetch_one(connection, topic, 0, 0)["high_watermark"] == 3
