@@ -30,6 +30,16 @@ def admin_client(address: BrokerAddress) -> AdminClient:
     return AdminClient(_client_config(address))
 
 
+def client_properties(address: BrokerAddress) -> dict[str, str]:
+    """The same settings as text, for librdkafka itself; callbacks are left out."""
+    config = _client_config(address)
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in config.items()
+        if not callable(value)
+    }
+
+
 def producer(address: BrokerAddress, settings: dict[str, Any]) -> Producer:
     with explained():
         return Producer(_client_config(address) | settings)

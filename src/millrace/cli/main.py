@@ -78,6 +78,7 @@ CLI: Final = LazyGroup(
     modules={
         "serve": ("serve", "Run a broker."),
         "topic": ("topic", "Create, list, describe, alter and delete topics."),
+        "group": ("group", "List, describe, reset and delete consumer groups."),
         "produce": ("produce", "Send messages from standard input or files."),
         "consume": ("consume", "Read messages and print them."),
         "config": ("config", "Explain, show and change settings."),

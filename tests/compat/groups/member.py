@@ -1,8 +1,8 @@
-"""One group member as a process: joins, processes numbered records, commits after each batch, tells what happens.
+"""One group member as a process: joins, processes numbered records, commits after each batch, tells of it.
 
-Started as `python -m tests.compat.groups.member JSON`. Every event is one JSON line on standard output with the
-time of the machine's monotonic clock, which all processes share. A line `stop` on standard input, or its end,
-makes it leave in order. It is killed and stopped by signals from outside.
+Started as `python -m tests.compat.groups.member JSON`. Every event is one JSON line on standard output with
+the time of the machine's monotonic clock, which all processes share. A line `stop` on standard input, or its
+end, makes it leave in order. It is killed and stopped by signals from outside.
 """
 
 from __future__ import annotations
@@ -45,23 +45,27 @@ class Processed:
         self._next: dict[tuple[str, int], int] = {}
 
     def add(self, records: Iterable[tuple[str, int, int, int]]) -> None:
-        rows = [list(record) for record in records]
+        rows = list(records)
         if rows:
             tell("records", records=rows)
         for topic, partition, offset, _ in rows:
             self._next[topic, partition] = offset + 1
 
-    def take(self) -> dict[tuple[str, int], int]:
-        waiting, self._next = self._next, {}
-        return waiting
+    def waiting(self) -> dict[tuple[str, int], int]:
+        return dict(self._next)
 
+    def clear(self) -> None:
+        self._next.clear()
 
-def told_commit(offsets: Mapping[tuple[str, int], int]) -> None:
-    tell("committed", offsets=[[topic, partition, offset] for (topic, partition), offset in offsets.items()])
+    def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        tell("committed", offsets=[[*where, offset] for where, offset in offsets.items()])
+        self.clear()
 
-
-def told_failure(error: object) -> None:
-    tell("commit_failed", error=str(error))
+    def refused(self, error: str) -> None:
+        """In the middle of a rebalance it is tried again, at the latest when partitions are given up."""
+        tell("commit_failed", error=error)
+        if "REBALANCE_IN_PROGRESS" not in error and "RebalanceInProgress" not in error:
+            self.clear()
 
 
 def run_confluent(bootstrap: str, topics: list[str], config: dict[str, Any]) -> None:
@@ -80,7 +84,7 @@ def run_confluent(bootstrap: str, topics: list[str], config: dict[str, Any]) -> 
     )
 
     def commit() -> None:
-        offsets = processed.take()
+        offsets = processed.waiting()
         if not offsets:
             return
         try:
@@ -89,9 +93,9 @@ def run_confluent(bootstrap: str, topics: list[str], config: dict[str, Any]) -> 
                 if each.error is not None:
                     raise KafkaException(each.error)
         except KafkaException as error:
-            told_failure(error.args[0].name())
+            processed.refused(error.args[0].name())
         else:
-            told_commit(offsets)
+            processed.committed(offsets)
 
     def names(partitions: list[Any]) -> list[list[Any]]:
         return [[each.topic, each.partition] for each in partitions]
@@ -104,7 +108,7 @@ def run_confluent(bootstrap: str, topics: list[str], config: dict[str, Any]) -> 
         tell("revoked", partitions=names(partitions))
 
     def lost(_consumer: Any, partitions: list[Any]) -> None:
-        processed.take()
+        processed.clear()
         tell("lost", partitions=names(partitions))
 
     consumer.subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
@@ -143,7 +147,7 @@ def run_kafka_python(bootstrap: str, topics: list[str], config: dict[str, Any]) 
     )
 
     def commit() -> None:
-        offsets = processed.take()
+        offsets = processed.waiting()
         if not offsets:
             return
         try:
@@ -154,9 +158,9 @@ def run_kafka_python(bootstrap: str, topics: list[str], config: dict[str, Any]) 
                 }
             )
         except KafkaError as error:
-            told_failure(type(error).__name__)
+            processed.refused(type(error).__name__)
         else:
-            told_commit(offsets)
+            processed.committed(offsets)
 
     class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # an untyped library
         def on_partitions_revoked(self, revoked: Any) -> None:
@@ -168,7 +172,7 @@ def run_kafka_python(bootstrap: str, topics: list[str], config: dict[str, Any]) 
             tell("assigned", partitions=[list(each) for each in assigned])
 
         def on_partitions_lost(self, lost: Any) -> None:
-            processed.take()
+            processed.clear()
             tell("lost", partitions=[list(each) for each in lost])
 
     consumer.subscribe(topics, listener=Listener())
@@ -208,8 +212,7 @@ async def run_aiokafka(bootstrap: str, topics: list[str], config: dict[str, Any]
     if assignors is not None:
         options["partition_assignment_strategy"] = tuple(known[name] for name in assignors)
     processed = Processed()
-    # The listener runs in another task: batches that were fetched before a revocation must not be processed
-    # after it.
+    # The listener runs in another task: what was fetched before a revocation must not be processed after it.
     turn = asyncio.Lock()
     revocations = 0
     consumer = aiokafka.AIOKafkaConsumer(
@@ -221,7 +224,7 @@ async def run_aiokafka(bootstrap: str, topics: list[str], config: dict[str, Any]
     )
 
     async def commit() -> None:
-        offsets = processed.take()
+        offsets = processed.waiting()
         if not offsets:
             return
         try:
@@ -229,17 +232,17 @@ async def run_aiokafka(bootstrap: str, topics: list[str], config: dict[str, Any]
                 {aiokafka.TopicPartition(*where): offset for where, offset in offsets.items()}
             )
         except KafkaError as error:
-            told_failure(type(error).__name__)
+            processed.refused(type(error).__name__)
         else:
-            told_commit(offsets)
+            processed.committed(offsets)
 
     class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # an untyped library
         async def on_partitions_revoked(self, revoked: Any) -> None:
             nonlocal revocations
             async with turn:
-                revocations += 1
                 await commit()
                 tell("revoked", partitions=[list(each) for each in revoked])
+                revocations += 1
 
         async def on_partitions_assigned(self, assigned: Any) -> None:
             tell("assigned", partitions=[list(each) for each in assigned])
@@ -248,16 +251,17 @@ async def run_aiokafka(bootstrap: str, topics: list[str], config: dict[str, Any]
     await consumer.start()
     tell("ready")
     while not is_asked_to_stop():
-        before = revocations
         batches = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_AT_ONCE)
+        before = revocations
         async with turn:
-            if before == revocations:
-                for records in batches.values():
-                    processed.add(
-                        (each.topic, each.partition, each.offset, number_in(each.topic, each.value))
-                        for each in records
-                    )
-                await commit()
+            if before != revocations:
+                continue
+            for records in batches.values():
+                processed.add(
+                    (each.topic, each.partition, each.offset, number_in(each.topic, each.value))
+                    for each in records
+                )
+            await commit()
     tell("leaving")
     await consumer.stop()
 
