@@ -95,6 +95,8 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     group_errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
     group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
     group_errors.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
+    group_errors.InvalidHeartbeat: ErrorCode.INVALID_REQUEST,
+    group_errors.InvalidPattern: ErrorCode.INVALID_REGULAR_EXPRESSION,
     group_errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     group_errors.SubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,

@@ -97,3 +97,12 @@ class SubscribedToTopic(GroupError):
 class OffsetMetadataTooLarge(GroupError):
     def __init__(self, size: int, *, size_max: int) -> None:
         super().__init__(f"{size} characters of metadata beside an offset; {size_max} are allowed")
+
+
+class InvalidHeartbeat(GroupError):
+    """A ConsumerGroupHeartbeat that contradicts itself."""
+
+
+class InvalidPattern(GroupError):
+    def __init__(self, pattern: str, reason: str) -> None:
+        super().__init__(f"the regular expression {pattern!r} is not valid: {reason}")

@@ -1,21 +1,23 @@
-"""Reads what consumers tell each other inside classic groups: their subscriptions and assignments."""
+"""Reads and writes what consumers tell each other in classic groups: subscriptions and assignments."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millrace.wire.errors import MalformedRequest
-from millrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from millrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 from millrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from millrace.wire.schema_decoder import Decoder, compile_decoder
+from millrace.wire.schema_encoder import Encoder, compile_encoder
 
 _INT16: Final = struct.Struct(">h")
 _SUBSCRIPTION_VERSION_MAX: Final = 3
 _ASSIGNMENT_VERSION_MAX: Final = 3
 _subscriptions: Final[dict[int, Decoder]] = {}
 _assignments: Final[dict[int, Decoder]] = {}
+_assignment_encoders: Final[dict[int, Encoder]] = {}
 
 
 def parse_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
@@ -67,3 +69,19 @@ def _version(data: bytes, version_max: int) -> int | None:
         return None
     version: int = _INT16.unpack_from(data)[0]
     return min(version, version_max) if version >= 0 else None
+
+
+def format_assignment(partitions: Mapping[str, list[int]], *, like: bytes) -> bytes:
+    """An assignment in the version of the subscription `like`, which its reader is sure to know."""
+    version = _version(like, _ASSIGNMENT_VERSION_MAX) or 0
+    encode = _assignment_encoders.get(version)
+    if encode is None:
+        encode = compile_encoder(ConsumerProtocolAssignment, version, flexible=False)
+        _assignment_encoders[version] = encode
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            TopicPartition(topic=topic, partitions=numbers) for topic, numbers in partitions.items()
+        ],
+        user_data=None,
+    )
+    return _INT16.pack(version) + encode(message)
