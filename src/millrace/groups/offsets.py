@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from millrace.coordinator.decision import Record
 from millrace.core.errors import MillraceError
-from millrace.core.ids import TopicId
+from millrace.core.ids import NO_EPOCH, NO_TOPIC_ID, TopicId
 from millrace.groups.commands import CommitOffsets, CommittedOffset
 from millrace.groups.errors import OffsetMetadataTooLarge
 from millrace.groups.kinds import Group
@@ -106,11 +106,12 @@ def commit(
                 OffsetCommitKey(group=command.group_id, topic=topic, partition=partition),
                 OffsetCommitValue(
                     offset=offset,
-                    leader_epoch=leader_epoch,
+                    # The layout with an expiry has no room for these, and a restart must find the same.
+                    leader_epoch=leader_epoch if expire_ms < 0 else NO_EPOCH,
                     metadata=metadata,
                     commit_timestamp=now_ms,
                     expire_timestamp=expire_ms,
-                    topic_id=topic_id,
+                    topic_id=topic_id if expire_ms < 0 else NO_TOPIC_ID,
                 ),
             )
         )
