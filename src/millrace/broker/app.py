@@ -20,6 +20,7 @@ from millrace.broker import logs
 from millrace.broker.config import BrokerConfig
 from millrace.broker.dispatch import Dispatcher
 from millrace.broker.fetch_sessions import FetchSessions
+from millrace.broker.group_reports import GroupReports
 from millrace.broker.handlers import APIS
 from millrace.broker.http import HttpResponse, HttpServer
 from millrace.broker.local_replicas import LocalReplicas
@@ -32,6 +33,7 @@ from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
 from millrace.groups.commands import GroupSettings
+from millrace.groups.lag import LagReader
 from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.cleaner import LogCleaner
 from millrace.log.cleaner_policy import CleanerConfig
@@ -109,6 +111,7 @@ class Broker:
         self._cleaner: LogCleaner | None = None
         self._reconciler: Reconciler | None = None
         self._groups: Groups | None = None
+        self._group_reports: GroupReports | None = None
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order."""
@@ -138,7 +141,8 @@ class Broker:
                 "/metrics": self._serve_metrics,
                 "/healthz": self._serve_health,
                 "/readyz": self._serve_readiness,
-            }
+            },
+            {"/v1/groups": self._serve_groups},
         )
         try:
             host, port = await self._http.start(*address)
@@ -272,12 +276,20 @@ class Broker:
             limits=_server_limits(config),
             ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
         )
+        self._group_reports = GroupReports(
+            self._groups,
+            LagReader(self.partitions, self._clock),
+            self._clock,
+            lambda: metadata.image,
+            self._fetch_times,
+        )
         self._metrics = BrokerMetrics(
             self._server,
             services,
             process_figures=_process_figures,
             cleaner_figures=self._cleaner_figures,
             open_file_count=lambda: self._volume.pool.open_count,
+            group_reports=self._group_reports,
         )
         self._background = [
             tasks.create_task(self.directory.run(), name="log-directory"),
@@ -342,6 +354,31 @@ class Broker:
         if self._metrics is None:
             return HttpResponse(503, b'{"error":"the broker is starting"}\n')
         return HttpResponse(200, await self._metrics.render(), CONTENT_TYPE)
+
+    async def _serve_groups(self, name: str | None, query: Mapping[str, str]) -> HttpResponse:
+        """How the groups of this broker are doing: a page of all of them, or one with all its details."""
+        reports = self._group_reports
+        if reports is None:
+            return HttpResponse(503, b'{"error":"the broker is starting"}\n')
+        if name is None:
+            page, has_more = await reports.page(query.get("after", ""))
+            body = {"groups": [reports.summarise(each) for each in page], "has_more": has_more}
+            return HttpResponse(200, orjson.dumps(body) + b"\n")
+        report = await reports.of(name)
+        if report is None:
+            return HttpResponse(404, orjson.dumps({"error": f"there is no group {name}"}) + b"\n")
+        if isinstance(report, MillraceError):
+            return HttpResponse(503, orjson.dumps({"error": str(report)}) + b"\n")
+        return HttpResponse(200, orjson.dumps(reports.describe(report)) + b"\n")
+
+    def _fetch_times(self) -> dict[tuple[str, str], int]:
+        assert self._server is not None
+        now_ms = self._clock.wall_ms()
+        # Kafka writes a client's host with a slash in front.
+        return {
+            (client_id, "/" + host): now_ms - round(age_s * 1000)
+            for (client_id, host), age_s in self._server.fetch_ages_s().items()
+        }
 
     async def _serve_health(self) -> HttpResponse:
         offline = self.directory.offline_reason

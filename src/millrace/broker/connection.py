@@ -95,6 +95,10 @@ class Connection(asyncio.BufferedProtocol):
         self.endpoint = Endpoint("", 0, "", 0, listener)
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
+        self.client_id: str | None = None
+        """As its last request said that is not a produce or a fetch."""
+        self.fetched_at: float | None = None
+        """When it last asked for records, in ticks."""
         self.was_active = True
         """Set by every read, cleared by the server's sweep."""
         self.idle_since: float = 0.0
@@ -258,6 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         if client_id_size >= 0:
             client_id_at = start + REQUEST_HEAD_SIZE
             client_id = str(buffer[client_id_at : client_id_at + client_id_size], "utf-8", "replace")
+        self.client_id = client_id
         context = RequestContext(version, client_id, self.endpoint, self._server.services)
         request = route.decode(buffer[:stop], body)
         response = route.handle(context, request)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qsl, unquote
 
 import h11
 
@@ -27,13 +28,18 @@ class HttpResponse:
 
 
 HttpHandler = Callable[[], Awaitable[HttpResponse]]
+CollectionHandler = Callable[[str | None, Mapping[str, str]], Awaitable[HttpResponse]]
+"""Takes the name of the one thing that is asked for, or None for all of them, and the query."""
 
 
 class HttpServer:
-    """Serves a fixed table of paths; everything else is 404."""
+    """Serves a fixed table of paths, and of collections with one name below each; all else is 404."""
 
-    def __init__(self, paths: Mapping[str, HttpHandler]) -> None:
+    def __init__(
+        self, paths: Mapping[str, HttpHandler], collections: Mapping[str, CollectionHandler] | None = None
+    ) -> None:
         self._paths = paths
+        self._collections = collections or {}
         self._server: asyncio.Server | None = None
         self._open_count = 0
 
@@ -85,12 +91,17 @@ class HttpServer:
     async def _respond(self, request: h11.Request) -> HttpResponse:
         if request.method not in (b"GET", b"HEAD"):
             return HttpResponse(405, b'{"error":"only GET is served here"}\n')
-        path = request.target.split(b"?", 1)[0].decode("latin-1")
+        path, _, query = request.target.decode("latin-1").partition("?")
         handler = self._paths.get(path)
-        if handler is None:
-            known = ", ".join(self._paths)
+        if handler is not None:
+            return await handler()
+        # A name may hold any character, so it is taken apart before it is decoded, and never after.
+        collection, _, name = (path, "", None) if path in self._collections else path.rpartition("/")
+        serve = self._collections.get(collection)
+        if serve is None or name == "":
+            known = ", ".join([*self._paths, *self._collections])
             return HttpResponse(404, f'{{"error":"no such path; there are {known}"}}\n'.encode())
-        return await handler()
+        return await serve(None if name is None else unquote(name), dict(parse_qsl(query)))
 
 
 async def _next_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.broker.dispatch import LATENCY_BOUNDS_S, ApiStats
+from millrace.broker.group_metrics import GroupFigures, group_families, group_figures
 from millrace.core.override import override
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -18,6 +19,7 @@ from millrace.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from millrace.broker.group_reports import GroupReports
     from millrace.broker.server import Server
     from millrace.broker.services import Services
 
@@ -60,6 +62,7 @@ class Figures(NamedTuple):
     partitions: list[PartitionFigures]
     apis: list[ApiFigures]
     refused: dict[str, int]
+    groups: GroupFigures
     gauges: dict[str, tuple[str, float]]
     counters: dict[str, tuple[str, float]]
 
@@ -75,19 +78,22 @@ class BrokerMetrics:
         process_figures: Callable[[], dict[str, tuple[str, float]]],
         cleaner_figures: Callable[[], Mapping[str, tuple[str, float]]],
         open_file_count: Callable[[], int],
+        group_reports: GroupReports,
     ) -> None:
         self._server = server
         self._services = services
         self._process_figures = process_figures
         self._cleaner_figures = cleaner_figures
         self._open_file_count = open_file_count
+        self._group_reports = group_reports
 
     async def render(self) -> bytes:
         """The page for /metrics."""
-        figures = self.collect()
+        groups = group_figures(await self._group_reports.all(), self._services.clock.wall_ms())
+        figures = self.collect(groups)
         return await asyncio.get_running_loop().run_in_executor(None, render, figures)
 
-    def collect(self) -> Figures:
+    def collect(self, groups: GroupFigures) -> Figures:
         services, server = self._services, self._server
         return Figures(
             topics=[
@@ -116,6 +122,7 @@ class BrokerMetrics:
             ],
             apis=[_api_figures(key, stats) for key, stats in server.dispatcher.stats.items()],
             refused=dict(server.refused),
+            groups=groups,
             gauges={**self._gauges(), **self._process_figures()},
             counters={**self._counters(), **self._cleaner_figures()},
         )
@@ -185,6 +192,7 @@ def _families(figures: Figures) -> Iterator[Metric]:
     yield from _topic_families(figures.topics)
     yield from _partition_families(figures.partitions)
     yield from _api_families(figures.apis)
+    yield from group_families(figures.groups)
     yield from _plain_families(figures)
 
 

@@ -72,6 +72,16 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def fetch_ages_s(self) -> dict[tuple[str, str], float]:
+        """For each client id and host, how long ago one of its connections asked for records."""
+        now = self.ticks()
+        ages: dict[tuple[str, str], float] = {}
+        for connection in self._connections:
+            if connection.fetched_at is not None:
+                key = (connection.client_id or "", connection.endpoint.peer_host)
+                ages[key] = min(ages.get(key, float("inf")), now - connection.fetched_at)
+        return ages
+
     async def listen(self, name: str, host: str, port: int) -> tuple[str, int]:
         """Open one listener; returns the address really bound, since port 0 asks for any free one."""
         self.loop = asyncio.get_running_loop()

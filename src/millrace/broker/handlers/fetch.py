@@ -53,6 +53,7 @@ def fetch(
 ) -> None:
     request = decode_request(buffer, body, stop, route.version)
     services = connection.services
+    connection.fetched_at = started
     try:
         plan = services.fetch_sessions.plan(
             request, uses_topic_ids=route.version >= TOPIC_IDS_FROM, now_ms=services.clock.wall_ms()
