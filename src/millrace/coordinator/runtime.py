@@ -57,7 +57,7 @@ class Shard:
         self._clock = clock
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._timers = Timers(self._timer_fired)
+        self._timers = Timers(self._loop, self._timer_fired)
         self._next_token: Token = 0
         self._parked: dict[Token, Answer] = {}
         self._unwritten: list[list[tuple[bytes, bytes | None]]] = []

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable
 class Timers:
     """Deadlines by name. What is due is handed to `fire`, in the order of the deadlines."""
 
-    def __init__(self, fire: Callable[[object], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, fire: Callable[[object], None]) -> None:
+        self._loop = loop
         self._fire = fire
         self._due: dict[Hashable, tuple[float, object]] = {}
         # (when to look, a number that keeps ties in order, name). A look may come too early, never too late.
@@ -19,7 +20,6 @@ class Timers:
         self._looked_at: dict[Hashable, float] = {}
         self._number = 0
         self._handle: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return len(self._due)

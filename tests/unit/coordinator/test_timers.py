@@ -1,0 +1,157 @@
+"""Many timers behind one of the loop: none fires early, none is lost, and setting one anew is cheap."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from millrace.coordinator.timers import Timers
+from millrace.core.override import override
+
+
+class Handle:
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when, self.callback, self.is_cancelled = when, callback, False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class StandingLoop(asyncio.AbstractEventLoop):
+    """A loop whose time moves when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.armed: list[Handle] = []
+        self.calls = 0
+
+    @override
+    def time(self) -> float:
+        return self.now
+
+    @override
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        self.calls += 1
+        handle = Handle(when, callback)
+        self.armed.append(handle)
+        return handle
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := [each for each in self.armed if not each.is_cancelled and each.when <= end]:
+            first = min(due, key=lambda each: each.when)
+            self.armed.remove(first)
+            self.now = max(self.now, first.when)
+            first.callback()
+        self.now = end
+
+
+def timers() -> tuple[StandingLoop, Timers, list[object]]:
+    loop = StandingLoop()
+    fired: list[object] = []
+    return loop, Timers(loop, fired.append), fired
+
+
+def test_timers_fire_in_the_order_of_their_deadlines() -> None:
+    loop, some, fired = timers()
+    some.set("b", 2_000, "second")
+    some.set("a", 1_000, "first")
+    some.set("c", 2_000, "third")
+    loop.advance(0.999)
+    assert fired == []
+    loop.advance(2)
+    assert fired == ["first", "second", "third"]
+    assert len(some) == 0
+
+
+def test_a_timer_that_is_set_anew_fires_once_and_late() -> None:
+    loop, some, fired = timers()
+    for _ in range(10):
+        some.set("session", 10_000, "over")
+        loop.advance(9)
+    assert fired == []
+    loop.advance(1)
+    assert fired == ["over"]
+    loop.advance(100)
+    assert fired == ["over"]
+
+
+def test_a_timer_can_be_moved_to_an_earlier_time() -> None:
+    loop, some, fired = timers()
+    some.set("join", 60_000, "late")
+    some.set("join", 1_000, "soon")
+    loop.advance(1)
+    assert fired == ["soon"]
+    loop.advance(100)
+    assert fired == ["soon"]
+
+
+def test_a_cancelled_timer_does_not_fire_and_can_be_set_again() -> None:
+    loop, some, fired = timers()
+    some.set("a", 1_000, "first")
+    some.cancel("a")
+    some.cancel("never set")
+    loop.advance(0.5)
+    some.set("a", 1_000, "second")
+    loop.advance(0.5)
+    assert fired == []
+    loop.advance(0.5)
+    assert fired == ["second"]
+
+
+def test_what_fires_may_set_timers() -> None:
+    loop = StandingLoop()
+    fired: list[float] = []
+    some: Timers
+
+    def again(_command: object) -> None:
+        fired.append(loop.now)
+        some.set("again", 1_000, None)
+
+    some = Timers(loop, again)
+    some.set("again", 1_000, None)
+    loop.advance(3)
+    assert fired == [101.0, 102.0, 103.0]
+
+
+def test_restarting_does_not_touch_the_loop() -> None:
+    # Ten thousand members send a heartbeat every three seconds.
+    loop, some, _ = timers()
+    for number in range(1_000):
+        some.set(number, 10_000, number)
+    before = loop.calls
+    for _ in range(10):
+        loop.now += 0.1
+        for number in range(1_000):
+            some.set(number, 10_000, number)
+    assert loop.calls == before
+
+
+def test_any_mixture_fires_exactly_what_is_due() -> None:
+    chance = random.Random(7)
+    loop, some, fired = timers()
+    due: dict[int, tuple[float, int]] = {}
+    for step in range(3_000):
+        name = chance.randrange(20)
+        match chance.randrange(4):
+            case 0 | 1:
+                delay_ms = chance.randrange(1, 5_000)
+                some.set(name, delay_ms, (name, step))
+                due[name] = (loop.now + delay_ms / 1000, step)
+            case 2:
+                some.cancel(name)
+                due.pop(name, None)
+            case _:
+                fired.clear()
+                loop.advance(chance.random())
+                expected = sorted(
+                    (deadline, name, number)
+                    for name, (deadline, number) in due.items()
+                    if deadline <= loop.now
+                )
+                assert sorted(fired) == sorted((name, number) for _, name, number in expected)
+                for _, each, _ in expected:
+                    del due[each]
+        assert len(some) == len(due)
