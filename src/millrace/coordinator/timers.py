@@ -3,15 +3,26 @@ of members do so every few seconds and next to none of their timers ever fires."
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Callable, Hashable
+from typing import Protocol
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class TimerLoop(Protocol):
+    """What an event loop offers for timers."""
+
+    def time(self) -> float: ...
+    def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
 class Timers:
     """Deadlines by name. What is due is handed to `fire`, in the order of the deadlines."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, fire: Callable[[object], None]) -> None:
+    def __init__(self, loop: TimerLoop, fire: Callable[[object], None]) -> None:
         self._loop = loop
         self._fire = fire
         self._due: dict[Hashable, tuple[float, object]] = {}
@@ -19,7 +30,7 @@ class Timers:
         self._heap: list[tuple[float, int, Hashable]] = []
         self._looked_at: dict[Hashable, float] = {}
         self._number = 0
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._due)

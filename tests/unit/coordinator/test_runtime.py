@@ -32,7 +32,7 @@ PLACE = TopicPartition(TOPIC, 0)
 class Put(NamedTuple):
     name: str
     value: bytes | None
-    count: int = 1
+    copies: int = 1
     is_atomic: bool = True
 
 
@@ -64,8 +64,8 @@ class Shelf:
 
     def decide(self, command: object, now_ms: int, token: int) -> Decision[object]:
         match command:
-            case Put(name, value, count, is_atomic):
-                names = [name] if count == 1 else [f"{name}{number}" for number in range(count)]
+            case Put(name, value, copies, is_atomic):
+                names = [name] if copies == 1 else [f"{name}{number}" for number in range(copies)]
                 records = tuple(Record(each, value) for each in names)
                 return Decision(records=records, response="stored", is_atomic=is_atomic)
             case Get(name):
@@ -81,7 +81,8 @@ class Shelf:
                 )
             case Later(name, value):
                 return Decision(timers=(SetTimer(name, 1, Put(name, value)),), response="soon")
-        raise AssertionError(command)
+            case _:
+                raise AssertionError(command)
 
     def apply(self, record: Record) -> None:
         assert isinstance(record.key, str)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
 
 from millrace.coordinator.timers import Timers
-from millrace.core.override import override
 
 
 class Handle:
@@ -19,7 +16,7 @@ class Handle:
         self.is_cancelled = True
 
 
-class StandingLoop(asyncio.AbstractEventLoop):
+class StandingLoop:
     """A loop whose time moves when a test says so."""
 
     def __init__(self) -> None:
@@ -27,12 +24,10 @@ class StandingLoop(asyncio.AbstractEventLoop):
         self.armed: list[Handle] = []
         self.calls = 0
 
-    @override
     def time(self) -> float:
         return self.now
 
-    @override
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
         self.calls += 1
         handle = Handle(when, callback)
         self.armed.append(handle)
