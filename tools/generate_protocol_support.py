@@ -44,7 +44,6 @@ NOTES: Final[dict[int, str]] = {
 
 # Why an API is left out, by API key; all keys of one family share their reason.
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
-    ("consumer groups of the new protocol are not part of this version", (68, 69)),
     ("transactions are not part of this version", (24, 25, 26, 27, 28, 65, 66)),
     ("share groups are not part of this version", (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)),
     ("Kafka Streams groups are not part of this version", (88, 89)),

@@ -33,6 +33,8 @@ from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
 from millrace.groups.commands import GroupSettings
+from millrace.groups.consumer_commands import ConsumerSettings
+from millrace.groups.consumers import Consumers
 from millrace.groups.lag import LagReader
 from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.cleaner import LogCleaner
@@ -214,6 +216,7 @@ class Broker:
             clock=self._clock,
             chance=self._chance,
             settings=_group_settings(config),
+            consumers=Consumers(metadata, _consumer_settings(config)),
             offsets_topic=OffsetsTopic(
                 partition_count=config.integer("offsets.topic.num.partitions"),
                 replication_factor=config.integer("offsets.topic.replication.factor"),
@@ -470,6 +473,17 @@ def _group_settings(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
         offsets_retention_check_ms=config.integer("offsets.retention.check.interval.ms"),
+    )
+
+
+def _consumer_settings(config: BrokerConfig) -> ConsumerSettings:
+    return ConsumerSettings(
+        session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
+        heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
+        size_max=config.integer("group.consumer.max.size"),
+        assignors=config.texts("group.consumer.assignors"),
+        migration_policy=config.text("group.consumer.migration.policy"),
+        assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
     )
 
 

@@ -5,7 +5,7 @@ Shared by members of the consumer protocol and by classic members inside a consu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.coordinator.decision import Record
 from millrace.core.ids import TopicId
@@ -98,15 +98,6 @@ class ConsumerChanges:
             patterns[pattern] = self._resolve(group, pattern, topics, out, now_ms)
         self._update_epoch(group, group.members.values(), patterns, out, must_grow=True)
 
-    def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str:
-        """What most members ask for; without a wish, the first of the broker's settings."""
-        known = self._settings().assignors
-        votes: dict[str, int] = {}
-        for member in members:
-            if member.server_assignor in known:
-                votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
-        return max(votes, key=lambda name: (votes[name], -known.index(name)), default=known[0])
-
     # Patterns.
 
     def _update_patterns(
@@ -192,7 +183,7 @@ class ConsumerChanges:
         out: Effects,
         now_ms: int,
     ) -> GroupAssignment:
-        assignor = ASSIGNORS[self.preferred_assignor(members.values())]
+        assignor = ASSIGNORS[preferred_assignor(members.values(), self._settings().assignors)]
         subscriptions: dict[tuple[tuple[str, ...], str], frozenset[TopicId]] = {}
         names: dict[str, None] = {}
         specs = {}
@@ -237,6 +228,16 @@ class ConsumerChanges:
             else:
                 out.cancel_timer(timer)
         return after
+
+
+def preferred_assignor(members: Iterable[ConsumerMember], known: Sequence[str]) -> str:
+    """What most members ask for; without a wish, the first of the broker's settings."""
+    votes: dict[str, int] = {}
+    for member in members:
+        wish = member.server_assignor
+        if wish is not None and wish in known:
+            votes[wish] = votes.get(wish, 0) + 1
+    return max(votes, key=lambda name: (votes[name], -known.index(name)), default=known[0])
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:

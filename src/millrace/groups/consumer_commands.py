@@ -89,11 +89,7 @@ class ConsumerSettings:
     """The `group.consumer.*` settings, with Kafka's defaults."""
 
     session_timeout_ms: int = 45_000
-    session_timeout_min_ms: int = 45_000
-    session_timeout_max_ms: int = 60_000
     heartbeat_interval_ms: int = 5_000
-    heartbeat_interval_min_ms: int = 5_000
-    heartbeat_interval_max_ms: int = 15_000
     size_max: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: str = "bidirectional"

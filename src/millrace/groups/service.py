@@ -18,7 +18,8 @@ from millrace.coordinator.runtime import Answer, Outcome, Runtime
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.groups.commands import GroupSettings, TopicsDeleted
-from millrace.groups.kinds import ConsumerRules, Group
+from millrace.groups.consumers import Consumers
+from millrace.groups.kinds import Group
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 from millrace.metadata.errors import MetadataError, TopicExists
@@ -52,9 +53,11 @@ class Groups:
         chance: random.Random,
         settings: GroupSettings,
         offsets_topic: OffsetsTopic,
-        consumer_rules: Callable[[GroupMachine], ConsumerRules] | None = None,
+        consumers: Consumers | None = None,
     ) -> None:
         self.settings = settings
+        self.consumers = consumers
+        """Groups of the consumer protocol; None serves classic groups alone."""
         self._metadata = metadata
         self._chance = chance
         self._offsets_topic = offsets_topic
@@ -64,7 +67,7 @@ class Groups:
             partitions,
             clock=clock,
             codec=GroupRecordCodec(),
-            new_machine=lambda _: GroupMachine(settings, consumer_rules),
+            new_machine=lambda _: GroupMachine(settings, None if consumers is None else consumers.new_rules),
         )
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -74,10 +77,14 @@ class Groups:
         """Load the groups of this broker's partitions, and follow the metadata, until `stop`."""
         self.runtime.start(tasks)
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
+        if self.consumers is not None:
+            self.consumers.start(self, tasks)
 
     def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
+        if self.consumers is not None:
+            self.consumers.stop()
         self.runtime.stop()
 
     # Where groups live.

@@ -9,10 +9,12 @@ from millrace.metadata.commands import (
     AlterOperation,
     BrokerResource,
     ConfigResource,
+    GroupResource,
     TopicResource,
 )
 from millrace.metadata.config_definitions import (
     BROKER_SETTINGS,
+    GROUP_OWN_SETTINGS,
     TOPIC_SETTINGS,
     BrokerLayers,
     ConfigType,
@@ -20,7 +22,9 @@ from millrace.metadata.config_definitions import (
     UpdateMode,
     Value,
     broker_value,
+    check_group_configs,
     check_topic_configs,
+    group_value,
     split_list,
     topic_value,
     unknown_name,
@@ -48,16 +52,18 @@ def altered_configs(
         if operation is not AlterOperation.SET:
             value = _changed_list(setting, operation, value, _effective(setting, resource, configs, layers))
         configs[name] = value
-    _check(resource, configs)
+    _check(resource, configs, layers)
     return configs
 
 
-def replaced_configs(image: Image, resource: ConfigResource, configs: Mapping[str, str]) -> dict[str, str]:
+def replaced_configs(
+    image: Image, resource: ConfigResource, configs: Mapping[str, str], layers: BrokerLayers
+) -> dict[str, str]:
     """Exactly these settings, checked."""
     _present(image, resource)
     for name in configs:
         _setting(resource, name)
-    _check(resource, configs)
+    _check(resource, configs, layers)
     return dict(configs)
 
 
@@ -73,6 +79,10 @@ def _present(image: Image, resource: ConfigResource) -> Mapping[str, str]:
         case BrokerResource(node_id):
             assert node_id is not None
             return image.broker_configs.get(node_id, {})
+        case GroupResource(group_id):
+            if not group_id:
+                raise ContradictoryRequest("a group's id cannot be empty")
+            return image.group_configs.get(group_id, {})
 
 
 def _setting(resource: ConfigResource, name: str) -> Setting:
@@ -93,15 +103,22 @@ def _setting(resource: ConfigResource, name: str) -> Setting:
             if setting.update is UpdateMode.PER_BROKER and node_id is None:
                 raise SettingNotDynamic(name, "it can be changed for one broker only, not for all at once")
             return setting
+        case GroupResource():
+            setting = GROUP_OWN_SETTINGS.get(name)
+            if setting is None:
+                raise unknown_name(name, GROUP_OWN_SETTINGS, "group")
+            return setting
 
 
-def _check(resource: ConfigResource, configs: Mapping[str, str]) -> None:
+def _check(resource: ConfigResource, configs: Mapping[str, str], layers: BrokerLayers) -> None:
     match resource:
         case TopicResource():
             check_topic_configs(configs)
         case BrokerResource():
             for name, text in configs.items():
                 BROKER_SETTINGS[name].parse(text)
+        case GroupResource():
+            check_group_configs(configs, layers)
 
 
 def _effective(
@@ -114,6 +131,8 @@ def _effective(
             return topic_value(setting.name, configs, layers)
         case BrokerResource():
             return broker_value(setting.name, layers)
+        case GroupResource():
+            return group_value(setting.name, configs, layers)
 
 
 def _changed_list(setting: Setting, operation: AlterOperation, text: str, present: Value) -> str:

@@ -69,7 +69,14 @@ class BrokerResource:
     """None means the defaults of all brokers."""
 
 
-ConfigResource: TypeAlias = TopicResource | BrokerResource
+@dataclass(frozen=True, slots=True)
+class GroupResource:
+    """A group may have settings before it exists, and keeps them when it is gone."""
+
+    group_id: str
+
+
+ConfigResource: TypeAlias = TopicResource | BrokerResource | GroupResource
 
 
 @dataclass(frozen=True, slots=True)

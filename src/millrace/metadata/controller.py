@@ -26,6 +26,7 @@ from millrace.metadata.commands import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    GroupResource,
     Policy,
     RaiseLeaderEpochs,
     RegisterBroker,
@@ -70,7 +71,7 @@ def decide(image: Image, command: Command, policy: Policy) -> Change:
                 image, resource, altered_configs(image, resource, alterations, policy.layers)
             )
         case ReplaceConfigs(resource, configs):
-            return _write_configs(image, resource, replaced_configs(image, resource, configs))
+            return _write_configs(image, resource, replaced_configs(image, resource, configs, policy.layers))
         case AllocateProducerIds(count):
             return _set_next_producer_id(image, image.next_producer_id + count)
         case SkipProducerIds(below):
@@ -294,8 +295,12 @@ def _write_configs(image: Image, resource: ConfigResource, configs: Mapping[str,
             key = records.topic_key(name)
             value = records.encode_topic(topic.topic_id, len(topic.partitions), configs)
             return Change(compares=(Compare(key, topic.mod_revision),), puts=(Put(key, value),))
-        case BrokerResource(node_id):
-            key = records.broker_config_key(node_id)
+        case BrokerResource() | GroupResource():
+            key = (
+                records.broker_config_key(resource.node_id)
+                if isinstance(resource, BrokerResource)
+                else records.group_config_key(resource.group_id)
+            )
             compare = Compare(key, image.config_revisions.get(key, ABSENT))
             if not configs:
                 return Change(compares=(compare,), deletes=(key,) if compare.mod_revision else ())

@@ -57,7 +57,7 @@ def _fold(image: Image, revision: int, changes: Iterable[KeyChange]) -> Image:
         puts = {topic_id: topic for topic_id, topic in edits.deleted.items() if topic is not None}
         changed = replace(changed, deleted_topics=changed.deleted_topics.updated(puts, edits.deleted))
     for change in edits.configs:
-        changed = _with_broker_config(changed, change)
+        changed = _with_configs(changed, change)
     for change in edits.single:
         changed = _with_single(changed, change)
     return changed
@@ -78,7 +78,7 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
             edits.brokers[node_id] = (
                 None if value is None else records.decode_broker(node_id, value, mod_revision)
             )
-        elif key.startswith(records.BROKER_CONFIGS):
+        elif key.startswith((records.BROKER_CONFIGS, records.GROUP_CONFIGS)):
             edits.configs.append(change)
         elif key.startswith(records.DELETED_TOPICS):
             deleted_id = parse_topic_id(key.removeprefix(records.DELETED_TOPICS))
@@ -199,7 +199,7 @@ def _edited(
     )
 
 
-def _with_broker_config(image: Image, change: KeyChange) -> Image:
+def _with_configs(image: Image, change: KeyChange) -> Image:
     revisions = dict(image.config_revisions)
     if change.value is None:
         revisions.pop(change.key, None)
@@ -209,6 +209,12 @@ def _with_broker_config(image: Image, change: KeyChange) -> Image:
     image = replace(image, config_revisions=MappingProxyType(revisions))
     if change.key == records.DEFAULT_BROKER_CONFIG_KEY:
         return replace(image, default_broker_config=MappingProxyType(configs))
+    if change.key.startswith(records.GROUP_CONFIGS):
+        group_id = change.key.removeprefix(records.GROUP_CONFIGS)
+        groups = {**image.group_configs, group_id: MappingProxyType(configs)}
+        return replace(
+            image, group_configs=MappingProxyType({name: found for name, found in groups.items() if found})
+        )
     node_id = NodeId(int(change.key.removeprefix(records.BROKER_CONFIGS)))
     merged = {**image.broker_configs, node_id: MappingProxyType(configs)}
     return replace(

@@ -90,8 +90,10 @@ class Image:
     names."""
     broker_configs: Mapping[NodeId, Mapping[str, str]]
     default_broker_config: Mapping[str, str]
+    group_configs: Mapping[str, Mapping[str, str]]
+    """What is set for single groups, which need not exist."""
     config_revisions: Mapping[str, int]
-    """The mod revision of every record of broker settings, by key."""
+    """The mod revision of every record of settings of brokers and groups, by key."""
     deleted_topics: PersistentMap[TopicId, DeletedTopic]
     unclaimed: PersistentMap[TopicId, Mapping[int, PartitionState]]
     """Partitions that no topic record counts, yet or any more."""
@@ -124,6 +126,7 @@ EMPTY: Final = Image(
     topic_names=PersistentMap(),
     broker_configs=MappingProxyType({}),
     default_broker_config=_NO_MAPPING,
+    group_configs=MappingProxyType({}),
     config_revisions=MappingProxyType({}),
     deleted_topics=PersistentMap(),
     unclaimed=PersistentMap(),

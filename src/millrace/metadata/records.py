@@ -30,6 +30,7 @@ TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 BROKERS: Final = "brokers/"
 BROKER_CONFIGS: Final = "configs/brokers/"
+GROUP_CONFIGS: Final = "configs/groups/"
 DELETED_TOPICS: Final = "deleted_topics/"
 NAME_GUARDS: Final = "topic_name_guards/"
 
@@ -59,6 +60,10 @@ def broker_key(node_id: int) -> str:
 def broker_config_key(node_id: int | None) -> str:
     """The key of one broker's settings, or of those for all brokers."""
     return DEFAULT_BROKER_CONFIG_KEY if node_id is None else f"{BROKER_CONFIGS}{node_id}"
+
+
+def group_config_key(group_id: str) -> str:
+    return GROUP_CONFIGS + group_id
 
 
 def deleted_topic_key(topic_id: TopicId) -> str:

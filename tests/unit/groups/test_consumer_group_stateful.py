@@ -9,6 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
+from millrace.core.override import override
 from millrace.groups.consumer_commands import Beat, ConsumerHeartbeat
 from millrace.groups.consumer_group import ConsumerGroup
 from tests.unit.groups.consumer_lab import GROUP, Lab, stored_state
@@ -169,6 +170,7 @@ class ConsumerGroups(RuleBasedStateMachine):
             assert isinstance(replayed, ConsumerGroup)
             assert stored_state(replayed) == stored_state(live)
 
+    @override
     def teardown(self) -> None:
         """When nothing happens any more, everybody gets to its target."""
         for _ in range(20):

@@ -12,6 +12,7 @@ from millrace.metadata.commands import (
     AlterOperation,
     BrokerResource,
     ConfigResource,
+    GroupResource,
     Policy,
     ReplaceConfigs,
     TopicResource,
@@ -118,9 +119,9 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 
 
 def test_replacing_drops_what_is_not_named() -> None:
-    assert replaced_configs(IMAGE, ORDERS, {"segment.ms": "9"}) == {"segment.ms": "9"}
+    assert replaced_configs(IMAGE, ORDERS, {"segment.ms": "9"}, BrokerLayers()) == {"segment.ms": "9"}
     with pytest.raises(UnknownTopic):
-        replaced_configs(IMAGE, TopicResource("absent"), {})
+        replaced_configs(IMAGE, TopicResource("absent"), {}, BrokerLayers())
 
 
 def test_broker_settings_come_and_go_in_the_image() -> None:
@@ -140,3 +141,28 @@ def test_broker_settings_come_and_go_in_the_image() -> None:
 def test_a_change_that_changes_nothing_writes_nothing() -> None:
     change = decide(IMAGE, AlterConfigs(ORDERS, [Alteration("retention.ms", SET, "5")]), Policy())
     assert change.is_empty
+
+
+def test_a_groups_settings_stay_within_what_the_broker_allows() -> None:
+    group = GroupResource("g")
+    image = apply(IMAGE, AlterConfigs(group, [Alteration("consumer.session.timeout.ms", SET, "50000")]))
+    assert image.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
+    assert not apply(image, ReplaceConfigs(group, {})).group_configs
+    with pytest.raises(InvalidConfig, match="45000 to 60000"):
+        altered_configs(
+            IMAGE, group, [Alteration("consumer.session.timeout.ms", SET, "1000")], BrokerLayers()
+        )
+    with pytest.raises(InvalidConfig):
+        altered_configs(
+            IMAGE, group, [Alteration("consumer.sesion.timeout.ms", SET, "50000")], BrokerLayers()
+        )
+    short = BrokerLayers(static={"group.consumer.min.session.timeout.ms": "1000"})
+    with pytest.raises(InvalidConfig, match="not longer than"):
+        altered_configs(IMAGE, group, [Alteration("consumer.session.timeout.ms", SET, "4000")], short)
+    with pytest.raises(ContradictoryRequest):
+        altered_configs(
+            IMAGE,
+            GroupResource(""),
+            [Alteration("consumer.session.timeout.ms", SET, "50000")],
+            BrokerLayers(),
+        )

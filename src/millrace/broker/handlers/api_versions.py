@@ -24,8 +24,13 @@ _CLIENT_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_MIN: Final = 7
 METADATA_VERSION_MAX: Final = 30
-"""The level of Kafka 4.3, by which tools tell what the cluster can do. The features of groups, share groups
-and transactions are not named before their APIs are served: a client takes them for a promise."""
+"""The level of Kafka 4.3, by which tools tell what the cluster can do."""
+GROUP_VERSION: Final = "group.version"
+GROUP_VERSION_MAX: Final = 1
+"""Consumer groups of KIP-848. The features of share groups and transactions are not named before their APIs
+are served: a client takes them for a promise."""
+FEATURES_FROM_ZERO: Final = 4
+"""Older versions cannot carry a feature whose lowest version is 0."""
 
 
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -34,10 +39,10 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
 
     if ctx.api_version >= CLIENT_SOFTWARE_FROM and not _is_well_formed(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return api_versions_response(APIS)
+    return api_versions_response(APIS, ctx.api_version)
 
 
-def api_versions_response(apis: Iterable[Api]) -> ApiVersionsResponse:
+def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO) -> ApiVersionsResponse:
     """All APIs with their versions, and the features, which only versions 3 and up can carry."""
     return ApiVersionsResponse(
         api_keys=[
@@ -51,7 +56,12 @@ def api_versions_response(apis: Iterable[Api]) -> ApiVersionsResponse:
         supported_features=[
             SupportedFeatureKey(
                 name=METADATA_VERSION, min_version=METADATA_VERSION_MIN, max_version=METADATA_VERSION_MAX
-            )
+            ),
+            *(
+                [SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=GROUP_VERSION_MAX)]
+                if version >= FEATURES_FROM_ZERO
+                else []
+            ),
         ],
         finalized_features_epoch=0,
         finalized_features=[
@@ -59,7 +69,12 @@ def api_versions_response(apis: Iterable[Api]) -> ApiVersionsResponse:
                 name=METADATA_VERSION,
                 min_version_level=METADATA_VERSION_MAX,
                 max_version_level=METADATA_VERSION_MAX,
-            )
+            ),
+            FinalizedFeatureKey(
+                name=GROUP_VERSION,
+                min_version_level=GROUP_VERSION_MAX,
+                max_version_level=GROUP_VERSION_MAX,
+            ),
         ],
     )
 

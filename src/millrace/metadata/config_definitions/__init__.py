@@ -24,17 +24,26 @@ from millrace.metadata.config_definitions.resolution import (
     ConfigSynonym,
     TopicSettings,
     broker_value,
+    check_group_configs,
     check_topic_configs,
     describe_broker,
+    describe_group,
     describe_topic,
+    group_value,
     to_log_config,
     topic_settings,
     topic_value,
 )
-from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, KAFKA_ONLY, TOPIC_SETTINGS
+from millrace.metadata.config_definitions.tables import (
+    BROKER_SETTINGS,
+    GROUP_OWN_SETTINGS,
+    KAFKA_ONLY,
+    TOPIC_SETTINGS,
+)
 
 __all__: Final = [
     "BROKER_SETTINGS",
+    "GROUP_OWN_SETTINGS",
     "KAFKA_ONLY",
     "LOG_SETTINGS",
     "SERVER_SETTINGS",
@@ -51,10 +60,13 @@ __all__: Final = [
     "UpdateMode",
     "Value",
     "broker_value",
+    "check_group_configs",
     "check_topic_configs",
     "describe_broker",
+    "describe_group",
     "describe_topic",
     "format_value",
+    "group_value",
     "split_list",
     "to_log_config",
     "topic_settings",

@@ -19,7 +19,7 @@ from millrace.metadata.config_definitions.model import (
     format_value,
     unknown_name,
 )
-from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, TOPIC_SETTINGS
+from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
 from millrace.metadata.errors import InvalidConfig
 
 NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
@@ -86,6 +86,51 @@ def topic_value(name: str, configs: Mapping[str, str], layers: BrokerLayers) -> 
     for synonym, text, _ in _candidates(setting.synonyms, layers):
         return _converted(BROKER_SETTINGS[synonym.name].parse(text), synonym)
     return setting.default
+
+
+def group_value(name: str, configs: Mapping[str, str], layers: BrokerLayers) -> Value:
+    """The value of a group's setting that counts now, given what is set for the group itself."""
+    setting = GROUP_OWN_SETTINGS[name]
+    if name in configs:
+        return setting.parse(configs[name])
+    return broker_value(setting.synonyms[0].name, layers)
+
+
+def describe_group(
+    configs: Mapping[str, str], layers: BrokerLayers, names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """A group's settings with their sources; unknown names are left out, `None` asks for all."""
+    entries = []
+    for setting in _chosen(GROUP_OWN_SETTINGS, names):
+        synonyms = [
+            ConfigSynonym(synonym.name, text, source)
+            for synonym, text, source in _candidates(setting.synonyms, layers)
+        ]
+        if setting.name in configs:
+            own = ConfigSynonym(setting.name, configs[setting.name], ConfigSource.DYNAMIC_GROUP_CONFIG)
+            synonyms.insert(0, own)
+        value = format_value(group_value(setting.name, configs, layers))
+        entries.append(_entry(setting, value, synonyms, is_read_only=False))
+    return entries
+
+
+def check_group_configs(configs: Mapping[str, str], layers: BrokerLayers) -> None:
+    """Refuse what the broker's settings do not allow, and a session shorter than its heartbeats."""
+    for name, text in configs.items():
+        value = _integer(GROUP_OWN_SETTINGS[name].parse(text))
+        what = name.removeprefix("consumer.")
+        low = _integer(broker_value(f"group.consumer.min.{what}", layers))
+        high = _integer(broker_value(f"group.consumer.max.{what}", layers))
+        if not low <= value <= high:
+            raise InvalidConfig(name, text, "not allowed", allowed=f"{low} to {high}")
+    session_ms = _integer(group_value("consumer.session.timeout.ms", configs, layers))
+    heartbeat_ms = _integer(group_value("consumer.heartbeat.interval.ms", configs, layers))
+    if session_ms <= heartbeat_ms:
+        raise InvalidConfig(
+            "consumer.session.timeout.ms",
+            str(session_ms),
+            f"not longer than consumer.heartbeat.interval.ms, which is {heartbeat_ms}",
+        )
 
 
 def describe_topic(

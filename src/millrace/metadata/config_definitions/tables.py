@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.metadata.config_definitions.broker_consumer_groups import (
+    CONSUMER_GROUP_SETTINGS,
+    GROUP_OWN_SETTINGS,
+)
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
 from millrace.metadata.config_definitions.topic import TOPIC_SETTINGS
 
-__all__: Final = ["BROKER_SETTINGS", "KAFKA_ONLY", "TOPIC_SETTINGS"]
+__all__: Final = ["BROKER_SETTINGS", "GROUP_OWN_SETTINGS", "KAFKA_ONLY", "TOPIC_SETTINGS"]
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
-    for setting in sorted(LOG_SETTINGS + SERVER_SETTINGS + GROUP_SETTINGS, key=lambda setting: setting.name)
+    for setting in sorted(
+        LOG_SETTINGS + SERVER_SETTINGS + GROUP_SETTINGS + CONSUMER_GROUP_SETTINGS,
+        key=lambda setting: setting.name,
+    )
 }
 
 _BY_THE_KERNEL: Final = "the operating system tunes it by itself"
@@ -27,6 +34,8 @@ KAFKA_ONLY: Final[dict[str, str]] = {
     "controller.listener.names": _NO_QUORUM,
     "controller.quorum.bootstrap.servers": _NO_QUORUM,
     "controller.quorum.voters": _NO_QUORUM,
+    "group.consumer.assignor.offload.enable": "an assignment takes milliseconds and is made in place",
+    "group.consumer.regex.refresh.interval.ms": "patterns are matched anew as soon as topics change",
     "group.coordinator.append.linger.ms": "what one turn of the event loop brings is written together",
     "group.coordinator.threads": _ONE_LOOP,
     "log.cleaner.threads": "compaction runs in one worker process",

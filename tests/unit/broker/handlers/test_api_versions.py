@@ -43,6 +43,8 @@ KAFKA_4_3 = {
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }
 
 
@@ -61,9 +63,15 @@ def test_the_advertised_versions_are_those_of_kafka_4_3(broker: Broker, version:
 
 def test_only_features_that_are_there_are_named(broker: Broker) -> None:
     response = broker.ask(named(), 4)
-    assert [feature.name for feature in response.supported_features] == ["metadata.version"]
-    assert [feature.name for feature in response.finalized_features] == ["metadata.version"]
+    names = ["metadata.version", "group.version"]
+    assert [feature.name for feature in response.supported_features] == names
+    assert [feature.name for feature in response.finalized_features] == names
     assert response.finalized_features_epoch >= 0
+
+
+def test_a_feature_from_0_on_is_not_named_where_clients_cannot_read_it(broker: Broker) -> None:
+    response = broker.ask(named(), 3)
+    assert [feature.name for feature in response.supported_features] == ["metadata.version"]
 
 
 @pytest.mark.parametrize("name", ["", "bad name!", "-dash", "dash-", "naïve"])

@@ -16,6 +16,7 @@ from millrace.metadata.commands import (
     AlterOperation,
     BrokerResource,
     ConfigResource,
+    GroupResource,
     TopicResource,
 )
 from millrace.metadata.errors import ContradictoryRequest, InvalidConfig, MetadataError
@@ -121,6 +122,8 @@ def _metadata_resource(
             return BrokerResource(
                 this_broker(resource.resource_name, ctx.services.config.node_id, or_all=True)
             )
+        case ResourceType.GROUP:
+            return GroupResource(resource.resource_name)
         case _:
             raise unknown_type(resource.resource_type)
 

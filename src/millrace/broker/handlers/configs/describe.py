@@ -17,6 +17,7 @@ from millrace.metadata.config_definitions import (
     ConfigEntry,
     ConfigSource,
     describe_broker,
+    describe_group,
     describe_topic,
 )
 from millrace.wire.api_keys import ApiKey
@@ -72,6 +73,10 @@ def _describe(
                 result.configs = _topic_configs(ctx, request, resource, shared)
             case ResourceType.BROKER:
                 result.configs = _configs(_broker_entries(ctx, resource), request)
+            case ResourceType.GROUP:
+                own = ctx.services.metadata.image.group_configs.get(resource.resource_name, {})
+                layers = ctx.services.config.layers
+                result.configs = _configs(describe_group(own, layers, _names(resource)), request)
             case ResourceType.BROKER_LOGGER:
                 result.configs = _loggers(ctx, resource)
             case _:

@@ -21,7 +21,7 @@ from millrace.wire.messages.list_config_resources import (
 
 
 class ResourceType(enum.IntEnum):
-    """The numbers are the protocol's. Client metrics and groups have no settings here yet."""
+    """The numbers are the protocol's. Client metrics have no settings here."""
 
     TOPIC = 2
     BROKER = 4
@@ -66,6 +66,7 @@ def list_config_resources(
         ResourceType.TOPIC: sorted(image.topics),
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
+        ResourceType.GROUP: sorted(image.group_configs),
     }
     return ListConfigResourcesResponse(
         config_resources=[

@@ -6,6 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 from millrace.broker.handlers.groups.admin import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
+from millrace.broker.handlers.groups.consumers import (
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+)
 from millrace.broker.handlers.groups.coordinator import FIND_COORDINATOR
 from millrace.broker.handlers.groups.membership import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from millrace.broker.handlers.groups.offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
@@ -24,4 +28,6 @@ GROUP_APIS: Final = (
     LIST_GROUPS,
     DELETE_GROUPS,
     OFFSET_DELETE,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
 )
