@@ -1,16 +1,18 @@
 """Owns the partitions of one internal topic that this broker leads: loads each into a machine of rules, gives
 it commands, stores what it decides, and answers when that is committed. Knows not what the rules are about.
 
-One command at a time, and no await between deciding and applying: nobody ever sees half a decision. The
-records of all decisions that one turn of the loop brings are written together. If writing fails, the machine
-has seen what the log has not: it is dropped and loaded again, and everybody who waits is told to come back.
+One command at a time, and no await between deciding, applying and writing: nobody ever sees half a decision.
+A decision is written at once, as a batch of its own; to collect those of one turn of the loop was measured to
+be no faster, because of what waiting costs. If writing fails, the machine has seen what the log has not: it is
+dropped and loaded again, and everybody who waits is told to come back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from millrace.coordinator.decision import Decision, Machine, RecordCodec, SetTimer, Token
@@ -60,9 +62,8 @@ class Shard:
         self._timers = Timers(self._loop, self._timer_fired)
         self._next_token: Token = 0
         self._parked: dict[Token, Answer] = {}
-        self._unwritten: list[list[tuple[bytes, bytes | None]]] = []
-        self._unwritten_answers: list[tuple[Answer, Outcome]] = []
-        self._uncommitted_count = 0
+        self._uncommitted: deque[list[tuple[Answer, Outcome]]] = deque()
+        """For each write that is not committed yet, what to tell whom then."""
         self._is_over = False
 
     @property
@@ -91,15 +92,15 @@ class Shard:
                 return self._refuse(decision, error)
             for record in decision.records:
                 self.machine.apply(record)
-            self._write_later(encoded)
+            if not self._write(encoded):
+                return NotCoordinator(self.partition.topic_partition)
         for timer in decision.timers:
             if type(timer) is SetTimer:
                 self._timers.set(timer.name, timer.delay_ms, timer.command)
             else:
                 self._timers.cancel(timer.name)
-        must_wait = self._unwritten or self._uncommitted_count
         answer: Answer | None = None
-        if token is not None and (outcome is None or must_wait):
+        if token is not None and (outcome is None or self._uncommitted):
             answer = self._loop.create_future()
             if outcome is None:
                 self._parked[token] = answer
@@ -112,8 +113,8 @@ class Shard:
         return outcome if answer is None else answer
 
     def _answer(self, answer: Answer, outcome: Outcome) -> None:
-        if self._unwritten or self._uncommitted_count:
-            self._unwritten_answers.append((answer, outcome))
+        if self._uncommitted:
+            self._uncommitted[-1].append((answer, outcome))
         elif not answer.done():
             answer.set_result(outcome)
 
@@ -148,68 +149,33 @@ class Shard:
             pieces[-1].append(encoded)
         return pieces
 
-    def _write_later(self, pieces: list[list[tuple[bytes, bytes | None]]]) -> None:
-        if not self._unwritten:
-            self._loop.call_soon(self._write)
-        self._unwritten += pieces
-
-    def _write(self) -> None:
-        if self._is_over or not self._unwritten:
-            return
-        pieces, self._unwritten = self._unwritten, []
-        answers, self._unwritten_answers = self._unwritten_answers, []
+    def _write(self, pieces: list[list[tuple[bytes, bytes | None]]]) -> bool:
+        """Append what was applied; False if that failed, which ends this shard."""
         now_ms = self._clock.wall_ms()
         try:
             last_offset = -1
-            for batch in self._batches(pieces, now_ms):
-                last_offset = self.partition.append(memoryview(batch), now_ms).last_offset
+            for piece in pieces:
+                records = [StoredRecord(at, now_ms, key, value) for at, (key, value) in enumerate(piece)]
+                batch = memoryview(bytearray(build_batch(records)))
+                last_offset = self.partition.append(batch, now_ms).last_offset
         except MillraceError as error:
             log.error("%s: could not store a decision: %s", self.partition.topic_partition, error)
-            self._fail_answers(answers)
+            self._failed(self)
+            return False
+        if self._uncommitted or self.partition.log.high_watermark <= last_offset:
+            self._uncommitted.append([])
+            self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
+        return True
+
+    def _commit_ended(self, is_there: bool) -> None:
+        if self._is_over:
+            return
+        if not is_there:
             self._failed(self)
             return
-        if self.partition.log.high_watermark > last_offset and not self._uncommitted_count:
-            self._committed(answers)
-            return
-        self._uncommitted_count += 1
-        self.partition.waiting_produces.add(
-            last_offset + 1, lambda is_there: self._commit_ended(is_there, answers)
-        )
-
-    def _batches(self, pieces: list[list[tuple[bytes, bytes | None]]], now_ms: int) -> Iterator[bytearray]:
-        """Whole pieces, as many as fit into each batch."""
-        size_max = self.partition.log.config.max_message_bytes - HEADER_SIZE
-        records: list[StoredRecord] = []
-        size = 0
-        for piece in pieces:
-            needed = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in piece)
-            if records and size + needed > size_max:
-                yield bytearray(build_batch(records))
-                records, size = [], 0
-            size += needed
-            records += [
-                StoredRecord(len(records) + number, now_ms, key, value)
-                for number, (key, value) in enumerate(piece)
-            ]
-        yield bytearray(build_batch(records))
-
-    def _commit_ended(self, is_there: bool, answers: list[tuple[Answer, Outcome]]) -> None:
-        self._uncommitted_count -= 1
-        if is_there:
-            self._committed(answers)
-            return
-        self._fail_answers(answers)
-        if not self._is_over:
-            self._failed(self)
-
-    def _committed(self, answers: list[tuple[Answer, Outcome]]) -> None:
-        for answer, outcome in answers:
+        for answer, outcome in self._uncommitted.popleft():
             if not answer.done():
                 answer.set_result(outcome)
-        if self._unwritten_answers and not self._unwritten and not self._uncommitted_count:
-            # They had no records of their own and waited for those before them.
-            late, self._unwritten_answers = self._unwritten_answers, []
-            self._committed(late)
 
     def _fail_answers(self, answers: list[tuple[Answer, Outcome]]) -> None:
         for answer, _ in answers:
@@ -222,8 +188,9 @@ class Shard:
             return
         self._is_over = True
         self._timers.clear()
-        self._unwritten.clear()
-        self._fail_answers(self._unwritten_answers)
+        for answers in self._uncommitted:
+            self._fail_answers(answers)
+        self._uncommitted.clear()
         self._fail_answers([(answer, None) for answer in self._parked.values()])
         self._parked.clear()
 
