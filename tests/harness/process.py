@@ -69,9 +69,9 @@ class BrokerProcess:
         return dict(os.environ)
 
     def partition_dirs(self) -> list[Path]:
-        """The directories of partitions on disk, without those that were about to be deleted."""
+        """The directories of partitions on disk, without those given up."""
         directories = (path.parent for path in self.data_dir.glob("*/partition.metadata"))
-        return sorted(path for path in directories if not path.name.endswith("-delete"))
+        return sorted(path for path in directories if not path.name.endswith(("-delete", "-stray")))
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for it to be ready."""
