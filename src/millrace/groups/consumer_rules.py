@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_TOPIC_ID
 from millrace.core.override import override
 from millrace.groups import commands, migration
 from millrace.groups.commands import GroupSettings
@@ -120,6 +122,22 @@ class GroupsOfConsumers(ConsumerRules):
                 name = ("revocation", group.group_id, member.member_id)
                 timers.append(SetTimer(name, member.rebalance_timeout_ms, expired))
         return tuple(timers)
+
+    @override
+    def refusals(self, group: Group, command: commands.CommitOffsets) -> list[MillraceError | None] | None:
+        if not isinstance(group, ConsumerGroup) or command.member_id not in group.members:
+            return None
+        return [
+            group.check_commit_of(
+                member_id=command.member_id,
+                generation=command.generation,
+                topic_id=self._topics.id_of(each.topic) or NO_TOPIC_ID
+                if each.topic_id == NO_TOPIC_ID
+                else each.topic_id,
+                partition=each.partition,
+            )
+            for each in command.offsets
+        ]
 
     def session_timeout_ms(self, group_id: str) -> int:
         settings = self._settings()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from millrace.coordinator.decision import Decision, Record, Timer, Token
 from millrace.core.errors import MillraceError
+from millrace.groups.commands import CommitOffsets
 
 
 class Group(Protocol):
@@ -58,6 +59,9 @@ class ConsumerRules(Protocol):
 
     def apply(self, record: Record) -> None:
         """A record whose key is one of the ConsumerGroup* classes."""
+
+    def refusals(self, group: Group, command: CommitOffsets) -> list[MillraceError | None] | None:
+        """For each offset of a commit with an old epoch why it is refused; None: all, for the same reason."""
 
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
         """The timers of a group that was loaded."""

@@ -7,9 +7,11 @@ tombstone of the one and records of the other, applied in order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
+from millrace.core.errors import MillraceError
 from millrace.groups.commands import (
     DONE,
     CommitOffsets,
@@ -256,7 +258,7 @@ class GroupMachine:
                 generation=command.generation,
             )
             if error is not None:
-                return Decision(error=error)
+                return self._commit_some(group, command, error, now_ms)
             if command.generation >= 0:
                 timers = group.committed(command.member_id, now_ms)
         elif command.generation >= 0:
@@ -265,6 +267,23 @@ class GroupMachine:
             return Decision(error=IllegalGeneration(command.group_id, command.generation, current=0))
         records, errors = commit(command, now_ms=now_ms, metadata_max=self.settings.offset_metadata_max)
         return Decision(records=tuple(records), timers=timers, response=OffsetsCommitted(errors))
+
+    def _commit_some(
+        self, group: Group, command: CommitOffsets, error: MillraceError, now_ms: int
+    ) -> Decision[object]:
+        """Of a commit that names an old epoch, what a consumer group lets pass all the same."""
+        refusals = None if self.consumer_rules is None else self.consumer_rules.refusals(group, command)
+        if refusals is None or None not in refusals:
+            return Decision(error=error)
+        allowed = [each for each, refusal in zip(command.offsets, refusals, strict=True) if refusal is None]
+        records, found = commit(
+            replace(command, offsets=allowed),
+            now_ms=now_ms,
+            metadata_max=self.settings.offset_metadata_max,
+        )
+        outcomes = iter(found)
+        errors = [next(outcomes) if refusal is None else refusal for refusal in refusals]
+        return Decision(records=tuple(records), response=OffsetsCommitted(errors))
 
     def _fetch_offsets(self, command: FetchOffsets, now_ms: int) -> Decision[object]:
         group = self.groups.get(command.group_id)

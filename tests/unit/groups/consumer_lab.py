@@ -1,4 +1,4 @@
-"""One partition's groups without a broker: commands in, answers out, a log to replay, and time that is set."""
+"""One partition's groups without a broker: commands in, answers out, a log to replay, time as set."""
 
 from __future__ import annotations
 
