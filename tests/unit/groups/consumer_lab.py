@@ -36,7 +36,7 @@ class Lab:
         self.machine = self.new_machine()
         self.rules.resume(ConsumerGroup(GROUP), self.now_ms)
         self._carry_out(self.machine.resume(self.now_ms))
-        self._token = 0
+        self.token = 0
         self._topic_number = 0
 
     def new_machine(self) -> GroupMachine:
@@ -119,8 +119,8 @@ class Lab:
 
     def submit(self, command: object) -> object | None:
         """The answer, an error as a value, or None if the request waits."""
-        self._token += 1
-        decision = self.machine.decide(command, self.now_ms, self._token)
+        self.token += 1
+        decision = self.machine.decide(command, self.now_ms, self.token)
         self._carry_out(decision)
         return decision.error if decision.error is not None else decision.response
 

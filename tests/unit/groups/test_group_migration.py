@@ -239,10 +239,10 @@ def test_members_that_wait_for_a_generation_are_called_back() -> None:
     lab = Lab()
     lab.set_topic("t", 4)
     lab.submit(join(new_id="x"))
-    first = lab._token
+    first = lab.token
     lab.pass_time(0)
     lab.submit(join(new_id="y"))
-    second = lab._token
+    second = lab.token
     assert second not in lab.answers
     answer = lab.submit(consumer_join("c"))
     assert isinstance(answer, Beat), answer
