@@ -194,6 +194,29 @@ def check_config(config: BrokerConfig) -> None:
             str(lag_min),
             f"larger than log.cleaner.max.compaction.lag.ms, which is {lag_max}",
         )
+    _check_consumer_groups(config)
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+        low = config.integer(f"group.consumer.min.{what}")
+        value = config.integer(f"group.consumer.{what}")
+        high = config.integer(f"group.consumer.max.{what}")
+        if not low <= value <= high:
+            raise InvalidConfig(
+                f"group.consumer.{what}",
+                str(value),
+                f"not between group.consumer.min.{what} and group.consumer.max.{what}",
+                allowed=f"{low} to {high}",
+            )
+    session_ms = config.integer("group.consumer.session.timeout.ms")
+    interval_ms = config.integer("group.consumer.heartbeat.interval.ms")
+    if session_ms <= interval_ms:
+        raise InvalidConfig(
+            "group.consumer.session.timeout.ms",
+            str(session_ms),
+            f"not longer than group.consumer.heartbeat.interval.ms, which is {interval_ms}",
+        )
 
 
 def _sources(

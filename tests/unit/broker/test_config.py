@@ -119,6 +119,14 @@ def test_named_listeners_and_ipv6_addresses() -> None:
         ({"metrics.listener": "nowhere"}, "allowed: host:port"),
         ({"max.connections.per.ip.overrides": "1.2.3.4"}, "address:count"),
         ({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"}, "larger than"),
+        ({"group.consumer.session.timeout.ms": "1000"}, "allowed: 45000 to 60000"),
+        ({"group.consumer.heartbeat.interval.ms": "20000"}, "allowed: 5000 to 15000"),
+        (
+            {"group.consumer.min.session.timeout.ms": "1", "group.consumer.session.timeout.ms": "4000"},
+            "not longer than",
+        ),
+        ({"group.consumer.assignors": "uniform,sticky"}, "each at most once"),
+        ({"group.consumer.assignors": ""}, "each at most once"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(overrides: dict[str, str], message: str) -> None:
