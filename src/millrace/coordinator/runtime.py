@@ -3,7 +3,7 @@ it commands, stores what it decides, and answers when that is committed. Knows n
 
 One command at a time, and no await between deciding, applying and writing: nobody ever sees half a decision.
 A decision is written at once, as a batch of its own; to collect those of one turn of the loop was measured to
-be no faster, because of what waiting costs. If writing fails, the machine has seen what the log has not: it is
+be no faster, for what waiting costs. If writing fails, the machine has seen what the log has not: it is
 dropped and loaded again, and everybody who waits is told to come back.
 """
 

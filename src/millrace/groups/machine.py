@@ -291,8 +291,6 @@ class GroupMachine:
             error = group.check_fetch(member_id=command.member_id, member_epoch=command.member_epoch)
             if error is not None:
                 return Decision(error=error)
-        elif command.member_epoch >= 0:
-            return Decision(error=GroupNotFound(command.group_id))
         if command.partitions is None:
             return Decision(response=OffsetsFetched(list(self.offsets.of_group(command.group_id))))
         topics = self.offsets.by_group.get(command.group_id, {})

@@ -24,6 +24,7 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 SHARE_FROM: Final = 6
+SEVERAL_KEYS_FROM: Final = 4
 
 
 def find_coordinator(
@@ -55,6 +56,10 @@ def _find_groups(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCo
         index = ctx.services.groups.partition_of(key)
         leader = NO_LEADER if topic is None or index is None else topic.partitions[index].leader
         response.coordinators.append(_coordinator(key, leader, brokers))
+    if ctx.api_version < SEVERAL_KEYS_FROM:
+        for found in response.coordinators:
+            # Kafka has always had a text for success in these versions.
+            found.error_message = found.error_message or "NONE"
     return response
 
 
