@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
 from benchmarks.workloads.consume import LibrdkafkaConsume
+from benchmarks.workloads.groups import GroupCommit, GroupIdle, GroupRebalance
 from benchmarks.workloads.latency import Latency
 from benchmarks.workloads.log_size import LogSize
 from benchmarks.workloads.partitions import Partitions
@@ -23,8 +24,10 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
         LibrdkafkaConsume(),
         Latency(),
         SingleRecordRequests(),
+        GroupCommit(),
+        GroupRebalance(),
     ]
 
 
 def solo_workloads() -> list[SoloWorkload]:
-    return [StartUp(), Partitions(), LogSize()]
+    return [StartUp(), Partitions(), LogSize(), GroupIdle()]

@@ -61,9 +61,9 @@ def with_health(state: GroupState, url: str | None) -> GroupState:
 
 
 def _fetched(url: str, group: str) -> dict[str, Any] | None:
-    query = urllib.parse.urlencode({"group": group})
+    address = f"{url.rstrip('/')}/v1/groups/{urllib.parse.quote(group, safe='')}"
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/groups?{query}", timeout=TIMEOUT_S) as response:
+        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as response:
             document: dict[str, Any] = orjson.loads(response.read())
             return document
     except (urllib.error.URLError, OSError, orjson.JSONDecodeError):

@@ -1,0 +1,56 @@
+"""OffsetCommit requests of many groups, one outstanding on each connection, from one epoll loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from benchmarks import group_frames as frames
+from benchmarks.connection import Connection
+from benchmarks.generators.protocol import Stopwatch, run_generator
+from benchmarks.generators.requests import Load
+
+READY_S: Final = 60.0
+OFFSET: Final = 1_000_000
+OK: Final = b"\x00\x00"
+
+
+def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
+    topic, address = arguments["topic"], (arguments["host"], arguments["port"])
+    groups = [f"{arguments['group']}-{number}" for number in range(arguments["groups"])]
+    error_at = frames.offset_commit_error_at(topic)
+    commits = [frames.offset_commit(group, topic, 0, OFFSET) for group in groups]
+    _wait_until_served(address, groups, commits, error_at)
+    load = Load(address, arguments["connections"], commits, error_at)
+    load.start()
+    warm_up = load.run(arguments["warm_up_s"])
+    watch = Stopwatch()
+    answered = load.run(arguments["seconds"])
+    elapsed_s, cpu_s = watch.elapsed_s(), watch.cpu_s()
+    load.finish()
+    return {
+        "requests_total": warm_up + answered,
+        "requests": answered,
+        "elapsed_s": elapsed_s,
+        "generator_cpu_s": cpu_s,
+    }
+
+
+def _wait_until_served(
+    address: tuple[str, int], groups: list[str], commits: list[bytes], error_at: int
+) -> None:
+    """The first question for a coordinator creates the topic of offsets, which takes its time."""
+    deadline = time.perf_counter() + READY_S
+    with Connection(*address) as connection:
+        for group, commit in zip(groups, commits, strict=True):
+            connection.request(frames.find_coordinator(group))
+            # An answer without its size: everything stands four bytes earlier.
+            while connection.request(commit)[error_at - 4 : error_at - 2] != OK:
+                if time.perf_counter() > deadline:
+                    raise TimeoutError("the coordinator of a group never answers")
+                time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    run_generator(generate)

@@ -1,0 +1,69 @@
+"""Many groups that have nothing to do: every member has a connection and sends its heartbeats.
+
+The broker's CPU time is read here, from the moment when all members are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from benchmarks.generators.protocol import Stopwatch, run_generator
+from benchmarks.group_fleet import ClassicMember, ConsumerMember, Fleet, Member
+from benchmarks.processes import cpu_seconds
+
+DEADLINE_S: Final = 180.0
+SETTLE_S: Final = 3.0
+# Joining all at once would measure the listen queue.
+GROUPS_AT_ONCE: Final = 50
+
+
+def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
+    fleet = Fleet((arguments["host"], arguments["port"]), arguments["heartbeat_interval_s"])
+    try:
+        for first in range(0, arguments["groups"], GROUPS_AT_ONCE):
+            _join(fleet, arguments, range(first, min(first + GROUPS_AT_ONCE, arguments["groups"])))
+        settle = Stopwatch()
+        fleet.run_until(lambda: settle.elapsed_s() > SETTLE_S and _is_settled(fleet), DEADLINE_S)
+        for member in fleet.members:
+            member.longest_answer_s = 0.0
+        cpu_before_s = cpu_seconds(arguments["broker_pid"])
+        watch = Stopwatch()
+        fleet.run_until(lambda: watch.elapsed_s() > arguments["seconds"], DEADLINE_S)
+        elapsed_s, own_cpu_s = watch.elapsed_s(), watch.cpu_s()
+        broker_cpu_s = cpu_seconds(arguments["broker_pid"]) - cpu_before_s
+        if not _is_settled(fleet):
+            raise RuntimeError("groups that have nothing to do were rebalanced")
+    finally:
+        fleet.close()
+    return {
+        "broker_cpu_percent": 100 * broker_cpu_s / elapsed_s,
+        "longest_answer_ms": max(member.longest_answer_s for member in fleet.members) * 1000,
+        "elapsed_s": elapsed_s,
+        "generator_cpu_s": own_cpu_s,
+    }
+
+
+def _join(fleet: Fleet, arguments: Mapping[str, Any], numbers: range) -> None:
+    topic, size = arguments["topic"], arguments["members"]
+    added: list[Member] = []
+    for number in numbers:
+        group = f"{arguments['group']}-{number}"
+        added += [
+            ClassicMember(fleet, group, topic, arguments["partitions"])
+            if arguments["protocol"] == "classic"
+            else ConsumerMember(fleet, group, topic)
+            for _ in range(size)
+        ]
+    fleet.add(added)
+    for member in added:
+        member.join()
+    fleet.run_until(lambda: all(member.is_settled for member in added), DEADLINE_S)
+
+
+def _is_settled(fleet: Fleet) -> bool:
+    return all(member.is_settled for member in fleet.members)
+
+
+if __name__ == "__main__":
+    run_generator(generate)
