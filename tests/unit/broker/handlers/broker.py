@@ -18,6 +18,8 @@ from millrace.broker.services import Services
 from millrace.core.clock import SystemIdSource
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.groups.commands import GroupSettings
+from millrace.groups.consumer_commands import ConsumerSettings
+from millrace.groups.consumers import Consumers
 from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.config import LogConfig
 from millrace.log.log_directory import LogDirectory
@@ -114,6 +116,7 @@ class Broker:
             chance=random.Random(1),
             settings=GroupSettings(initial_rebalance_delay_ms=0),
             offsets_topic=OffsetsTopic(partition_count=2),
+            consumers=Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0)),
         )
         self.services = Services(
             groups=self.groups,
