@@ -15,7 +15,7 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 ARGS ?=
 
-.PHONY: help run test check format bench compat fuzz docs constraints clean
+.PHONY: help run test check format bench compat sim fuzz docs constraints clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(VENV)/.installed-dev ## measure Millrace and Apache Kafka side by side
 
 compat: $(VENV)/.installed-dev ## real clients and Apache Kafka's own tools against a real process
 	@$(BIN)/python -m pytest tests/compat $(ARGS)
+
+sim: $(VENV)/.installed-dev ## run the parts of a broker on simulated disks, from seeds (ARGS="-k name")
+	@$(BIN)/python -m pytest tests/sim $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## throw damaged frames and record batches at the decoders
 	@$(BIN)/python -m fuzz $(ARGS)

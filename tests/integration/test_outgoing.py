@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk, Outgoing, OutgoingFailed
+from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk, OpenFile, Outgoing, OutgoingFailed
 from millrace.core.override import override
 
 
@@ -36,7 +36,7 @@ class DiskFile:
 
 class Slice:
     def __init__(self, file: DiskFile, position: int, size_bytes: int) -> None:
-        self.file: DiskFile | None = file
+        self.file: OpenFile | None = file
         self.position = position
         self.size_bytes = size_bytes
 
