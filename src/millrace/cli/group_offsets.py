@@ -63,7 +63,8 @@ class PlannedOffset:
 
 def target_of(options: Mapping[str, Any], *, now_ms: int) -> Target:
     """The one place that the options name; anything else is a usage error."""
-    given = [name for name in _TARGETS if options[name] not in (None, False)]
+    # By identity: `--to-offset 0` equals False.
+    given = [name for name in _TARGETS if options[name] is not None and options[name] is not False]
     if len(given) != 1:
         every = ", ".join("--" + name.replace("_", "-") for name in _TARGETS)
         raise click.UsageError(f"say where to, by exactly one of {every}")
