@@ -39,6 +39,7 @@ from millrace.groups.errors import (
     GroupError,
     GroupFull,
     GroupNotFound,
+    InconsistentProtocol,
     InvalidHeartbeat,
     UnknownMember,
     UnreleasedInstance,
@@ -89,7 +90,7 @@ class GroupsOfConsumers(ConsumerRules):
         try:
             if decide is not None:
                 return decide(command, now_ms)
-            return self._classic(command, now_ms)
+            return self._classic(command, now_ms, token)
         except GroupError as error:
             # Rules raise before they have changed anything.
             return Decision(error=error)
@@ -166,7 +167,14 @@ class GroupsOfConsumers(ConsumerRules):
             if beat.member_epoch != JOINING:
                 self._present_group(beat.group_id)
             group = self._made_group(beat.group_id, group, out, now_ms)
-        return self._stay(group, beat, out, now_ms)
+            return self._stay(group, beat, out, now_ms)
+        decision = self._stay(group, beat, out, now_ms)
+        # The records stand in an order in which each makes sense without the next: the assignment of a large
+        # group may take more than a batch, and its epoch comes last.
+        return decision if self._is_replacing(group, beat) else replace(decision, is_atomic=False)
+
+    def _is_replacing(self, group: ConsumerGroup, beat: ConsumerHeartbeat) -> bool:
+        return beat.member_epoch == JOINING and beat.instance_id in group.static_members
 
     def _is_idle(self, group: ConsumerGroup, member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
         """Most heartbeats: the member says nothing new, has all it shall have, and no topic has changed."""
@@ -378,10 +386,43 @@ class GroupsOfConsumers(ConsumerRules):
             self.changes.patterns_resolved(group, found.resolved, out, now_ms)
         return out.decision()
 
-    def _classic(self, command: commands.ClassicCommand, now_ms: int) -> Decision[object]:
+    def _classic(self, command: commands.ClassicCommand, now_ms: int, token: Token) -> Decision[object]:
         group = self._shard.groups.get(command.group_id)
         assert isinstance(group, ConsumerGroup), group
+        if isinstance(command, commands.Join):
+            replaced = self._last_consumer_replaced(group, command)
+            if replaced is not None:
+                return self._downgrade_and_join(group, replaced, command, now_ms, token)
         return self._mixed.decide(group, command, now_ms)
+
+    def _last_consumer_replaced(self, group: ConsumerGroup, join: commands.Join) -> ConsumerMember | None:
+        """The static member that comes back with the classic protocol, if nobody else has the other one."""
+        known_as = group.static_members.get(join.instance_id or "")
+        if known_as is None or join.member_id or not self._settings().allows_downgrade:
+            return None
+        member = group.members[known_as]
+        others = (each for each in group.members.values() if each is not member)
+        is_last = member.classic is None and all(each.classic is not None for each in others)
+        return member if is_last else None
+
+    def _downgrade_and_join(
+        self, group: ConsumerGroup, replaced: ConsumerMember, join: commands.Join, now_ms: int, token: Token
+    ) -> Decision[object]:
+        out = Effects()
+        for name in ("session", "revocation"):
+            out.cancel_timer((name, group.group_id, replaced.member_id))
+        remaining = [member for member in group.members.values() if member is not replaced]
+        if remaining:
+            classic = migration.downgrade(group, remaining, self._topics, self._shard.settings, out, now_ms)
+        else:
+            classic = ClassicGroup(group.group_id, self._shard.settings)
+            out.records += group.tombstones()
+            out.records.append(classic.record(now_ms))
+        if not classic.supports(join.protocol_type, join.protocols):
+            raise InconsistentProtocol(group.group_id, "no assignor is common to its classic members")
+        self._shard.groups[group.group_id] = classic
+        classic.join(join, token, out, now_ms)
+        return out.decision()
 
     def _session_timer(self, group: ConsumerGroup, member: ConsumerMember) -> SetTimer:
         if member.classic is not None:

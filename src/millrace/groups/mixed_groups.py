@@ -75,7 +75,10 @@ class MixedGroups:
     # Joining.
 
     def _join(self, group: ConsumerGroup, join: Join, now_ms: int) -> Decision[object]:
-        size_max = self._settings().size_max
+        settings = self._settings()
+        if not settings.allows_upgrade and not settings.allows_downgrade:
+            raise InconsistentProtocol(group.group_id, "classic members may not join it")
+        size_max = settings.size_max
         if len(group.members) >= size_max and join.member_id not in group.members:
             raise GroupFull(group.group_id, size_max=size_max)
         subscription = self._subscription(group, join)

@@ -356,3 +356,16 @@ def test_members_live_on_after_a_restart_of_the_coordinator(lab: Lab) -> None:
     assert lab.ok(beat("b", 2)).assignment is None
     lab.pass_time(10_001)
     assert list(lab.group.members) == ["b"], "the time to give partitions up goes on"
+
+
+def test_a_large_assignment_may_fill_several_batches(lab: Lab) -> None:
+    lab.ok(join("a", instance_id="i"))
+    changes = lab.machine.decide(join("b"), lab.now_ms, 0)
+    assert not changes.is_atomic
+    kinds = [type(record.key).__name__ for record in changes.records]
+    assert kinds.index("ConsumerGroupTargetAssignmentMetadataKey") > max(
+        place for place, kind in enumerate(kinds) if kind == "ConsumerGroupTargetAssignmentMemberKey"
+    ), "until the epoch is stored the old assignment counts"
+    lab.ok(beat("a", -2, instance_id="i"))
+    back = lab.machine.decide(join("c", instance_id="i"), lab.now_ms, 0)
+    assert back.is_atomic, "a member must not vanish between its old id and its new one"

@@ -250,3 +250,37 @@ def test_members_that_wait_for_a_generation_are_called_back() -> None:
     assert isinstance(lab.answers[second], RebalanceInProgress)
     assert sorted(lab.group.members) == ["c", "x", "y"]
     assert isinstance(lab.submit(join("y")), Joined)
+
+
+def test_the_last_consumer_member_may_come_back_as_a_classic_one() -> None:
+    lab = Lab()
+    lab.set_topic("t", 4)
+    lab.ok(consumer_join("c", "i"))
+    lab.ok(ConsumerHeartbeat(GROUP, "c", -2, "i"))
+    assert lab.submit(join(new_id="x", instance_id="i")) is None
+    lab.pass_time(0)
+    assert isinstance(lab.answers[lab.token], Joined)
+    group = lab.machine.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert list(group.members) == ["x"]
+    assert isinstance(lab.replayed().groups[GROUP], ClassicGroup)
+
+
+def test_the_last_consumer_member_may_join_the_classic_ones(lab: Lab) -> None:
+    lab.submit(consumer_join("c", "i"))
+    lab.ok(ConsumerHeartbeat(GROUP, "c", -2, "i"))
+    lab.submit(join(new_id="z", instance_id="i"))
+    token = lab.token
+    group = lab.machine.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    lab.submit(join("x"))
+    lab.submit(join("y"))
+    assert isinstance(lab.answers[token], Joined)
+    assert sorted(group.members) == ["x", "y", "z"]
+
+
+def test_without_any_policy_classic_members_stay_out() -> None:
+    lab = Lab(ConsumerSettings(migration_policy="disabled", assignment_interval_ms=0))
+    lab.set_topic("t", 4)
+    lab.ok(consumer_join("c"))
+    assert lab.refused(join(new_id="x")) is InconsistentProtocol
