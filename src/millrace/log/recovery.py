@@ -102,6 +102,7 @@ def recover_log(
     recovered = _settle(volume, segments, first, scans)
     recovered.scanned_bytes = sum(segments[first + i].size_bytes - scan.start for i, scan in enumerate(scans))
     log_end_offset = recovered.log_end_offset
+    known_starts = () if epochs is None else epochs.starts
     if epochs is None:
         epochs = epochs_from_batches(recovered.segments)
     else:
@@ -109,7 +110,8 @@ def recover_log(
             if epoch > epochs.latest:
                 epochs.assign(epoch, offset)
         epochs.truncate_from_end(log_end_offset)
-    save_epochs(volume, directory, epochs, durable=True)
+    if epochs.starts != known_starts:
+        save_epochs(volume, directory, epochs, durable=True)
     recovered.epochs = epochs
     recovered.producers = _recover_producers(
         volume,
@@ -120,6 +122,11 @@ def recover_log(
         log_end_offset,
         now_ms,
     )
+    if not (recovered.scanned_bytes or recovered.truncated_bytes or recovered.damage):
+        # All of it was flushed before the crash: with thousands of idle partitions, every fsync left out counts.
+        for segment in recovered.segments[first:]:
+            segment.forget_indexes()
+        return recovered
     for segment in recovered.segments[first:]:
         segment.finish_indexes()
         for handle in segment.handles_to_sync(with_indexes=True):
