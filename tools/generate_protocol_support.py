@@ -36,12 +36,13 @@ NOTES: Final[dict[int, str]] = {
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
     21: "a compacted topic without `delete` refuses, as in Kafka",
     22: "ids for idempotent producers; transactional ids are refused",
-    32: "topics, brokers, loggers and groups (those of consumer groups); client metrics have no settings here",
+    32: "topics, brokers, loggers and consumer groups; client metrics have no settings here",
     33: "unknown names are refused for brokers too, where Kafka takes them",
     44: "unknown names are refused for brokers too, where Kafka takes them",
     60: "every broker takes what is meant for the controller",
-    68: "a pattern is matched before the first answer, and again as soon as topics change; Kafka does it later. "
-    "Both assignors prefer members in a rack that has the partition, where that costs neither balance nor moves",
+    68: "a pattern is matched before the first answer, and again as soon as topics change; Kafka does it "
+    "later. Both assignors prefer members in a rack that has the partition, where that costs neither "
+    "balance nor moves",
 }
 
 # Why an API is left out, by API key; all keys of one family share their reason.
