@@ -21,6 +21,7 @@ from typing import Final, Self
 KAFKA_VERSION: Final = "4.3.1"
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent
 DEFAULT_CACHE: Final = PROJECT_ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
+STREAMS_CACHE: Final = PROJECT_ROOT / ".cache" / f"kafka-streams-{KAFKA_VERSION}"
 
 FETCH_TIMEOUT_S: Final = 600
 FORMAT_TIMEOUT_S: Final = 60
@@ -31,24 +32,27 @@ _CLUSTER_ID: Final = "bWlsbHJhY2UtYmVuY2gtMQ"
 _COMPLETE_MARK: Final = ".complete"
 
 # slf4j-simple gives Kafka a log on standard error, without which a failed start says nothing.
-_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_LOGGING: Final = ("org.slf4j", "slf4j-simple", "1.7.36")
+_BROKER_ARTIFACTS: Final = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    _LOGGING,
+)
+_STREAMS_ARTIFACTS: Final = (("org.apache.kafka", "kafka-streams", KAFKA_VERSION), _LOGGING)
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>millrace</groupId>
   <artifactId>kafka-distribution</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
+{dependencies}  </dependencies>
 </project>
 """
+_POM_DEPENDENCY: Final = """    <dependency>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+    </dependency>
+"""
+Artifact = tuple[str, str, str]
 
 # What Kafka's own start script (kafka-run-class) passes to the JVM.
 _JVM_PERFORMANCE_OPTIONS: Final = (
@@ -120,12 +124,21 @@ class KafkaDistribution:
 
 def locate(cache: Path = DEFAULT_CACHE) -> KafkaDistribution:
     """The distribution in `cache`, fetched by Maven if it is not there yet."""
+    return _locate(cache, _BROKER_ARTIFACTS)
+
+
+def locate_streams(cache: Path = STREAMS_CACHE) -> KafkaDistribution:
+    """Kafka Streams with its client and its store, likewise; apart, since few tests need its 90 MB."""
+    return _locate(cache, _STREAMS_ARTIFACTS)
+
+
+def _locate(cache: Path, artifacts: Sequence[Artifact]) -> KafkaDistribution:
     java = shutil.which("java")
     if java is None:
         raise KafkaUnavailable("no `java` command on the path")
     jars = cache / "libs"
     if not (cache / _COMPLETE_MARK).exists():
-        _fetch_once(cache, jars)
+        _fetch_once(cache, jars, artifacts)
     return KafkaDistribution(jars, java)
 
 
@@ -284,7 +297,7 @@ class KafkaNode:
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
 
 
-def _fetch_once(cache: Path, jars: Path) -> None:
+def _fetch_once(cache: Path, jars: Path, artifacts: Sequence[Artifact]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable("no `mvn` command on the path to fetch Kafka's jars with")
@@ -293,13 +306,14 @@ def _fetch_once(cache: Path, jars: Path) -> None:
         # Tests and benchmarks may both be the first to ask.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (cache / _COMPLETE_MARK).exists():
-            _fetch(maven, cache, jars)
+            _fetch(maven, cache, jars, artifacts)
             (cache / _COMPLETE_MARK).touch()
 
 
-def _fetch(maven: str, cache: Path, jars: Path) -> None:
+def _fetch(maven: str, cache: Path, jars: Path, artifacts: Sequence[Artifact]) -> None:
     pom = cache / "pom.xml"
-    pom.write_text(_POM)
+    dependencies = "".join(_POM_DEPENDENCY.format(*artifact) for artifact in artifacts)
+    pom.write_text(_POM.format(dependencies=dependencies))
     command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
     command.append(f"-DoutputDirectory={jars}")
     try:
