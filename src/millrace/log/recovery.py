@@ -123,7 +123,7 @@ def recover_log(
         now_ms,
     )
     if not (recovered.scanned_bytes or recovered.truncated_bytes or recovered.damage):
-        # All of it was flushed before the crash: with thousands of idle partitions, every fsync left out counts.
+        # All of it was flushed before the crash, and with thousands of idle partitions every fsync counts.
         for segment in recovered.segments[first:]:
             segment.forget_indexes()
         return recovered
