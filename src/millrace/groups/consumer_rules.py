@@ -68,11 +68,14 @@ class GroupsOfConsumers(ConsumerRules):
         topics: ConsumerTopics,
         settings: Callable[[], ConsumerSettings],
         group_configs: Callable[[str], Mapping[str, str]],
+        patterns_loaded: Callable[[], None] = lambda: None,
     ) -> None:
+        """`patterns_loaded` is told of stored patterns: topics may have changed since they were matched."""
         self._shard = shard
         self._topics = topics
         self._settings = settings
         self._group_configs = group_configs
+        self._patterns_loaded = patterns_loaded
         self.changes = ConsumerChanges(topics, settings)
         self._mixed = MixedGroups(self.changes, topics, settings, self.remove)
         self._decide: dict[type, Callable[[Any, int], Decision[object]]] = {
@@ -116,6 +119,8 @@ class GroupsOfConsumers(ConsumerRules):
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
         assert isinstance(group, ConsumerGroup), group
         timers: list[Timer] = []
+        if any(member.topic_pattern for member in group.members.values()):
+            self._patterns_loaded()
         for member in group.members.values():
             timers.append(self._session_timer(group, member))
             if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:

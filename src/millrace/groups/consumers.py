@@ -45,6 +45,7 @@ class Consumers:
             self.topics,
             lambda: self.settings,
             lambda group_id: self._metadata.image.group_configs.get(group_id, NOTHING_SET),
+            self._refresh_patterns,
         )
 
     def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str:
@@ -57,6 +58,7 @@ class Consumers:
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
 
     def stop(self) -> None:
+        self._tasks = None
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._refresh is not None:
@@ -65,17 +67,24 @@ class Consumers:
     async def resolve(self, text: str) -> frozenset[str]:
         """The topics that a pattern matches now; raises InvalidPattern."""
         pattern = self._patterns.get(text)
-        for found in pattern.resolve(self._metadata.image.topics):
-            if found is not None:
-                return found
-            await asyncio.sleep(0)
-        raise AssertionError(text)
+        while True:
+            topics = self._metadata.image.topics
+            for found in pattern.resolve(topics):
+                if found is None:
+                    await asyncio.sleep(0)
+                elif topics is self._metadata.image.topics:
+                    return found
+            # Topics have come or gone meanwhile; only what is new is looked at.
 
     def _image_changed(self, old: Image, new: Image) -> None:
-        if new.topics is old.topics or self._tasks is None:
+        if new.topics is old.topics:
             return
         difference = old.topics_by_id.difference(new.topics_by_id)
-        if not difference.added and not difference.removed:
+        if difference.added or difference.removed:
+            self._refresh_patterns()
+
+    def _refresh_patterns(self) -> None:
+        if self._tasks is None:
             return
         self._has_new_topics = True
         if self._refresh is None or self._refresh.done():

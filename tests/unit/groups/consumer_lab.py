@@ -28,6 +28,7 @@ class Lab:
         self.classic_settings = GroupSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1)
         self.group_configs: dict[str, dict[str, str]] = {}
         self.image: Image = EMPTY
+        self.patterns_loaded = 0
         self.now_ms = 1_000_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.timers: dict[object, tuple[int, object]] = {}
@@ -47,8 +48,12 @@ class Lab:
                 ConsumerTopics(lambda: self.image),
                 lambda: self.settings,
                 lambda group_id: self.group_configs.get(group_id, {}),
+                self._count_loaded_patterns,
             ),
         )
+
+    def _count_loaded_patterns(self) -> None:
+        self.patterns_loaded += 1
 
     @property
     def rules(self) -> GroupsOfConsumers:

@@ -282,6 +282,15 @@ def test_a_pattern_follows_the_topics_that_it_matches(lab: Lab) -> None:
     assert not lab.group.patterns
 
 
+def test_patterns_are_matched_anew_after_a_restart(lab: Lab) -> None:
+    lab.ok(join("a"))
+    lab.restart()
+    assert lab.patterns_loaded == 0
+    lab.ok(join("b", [], pattern="t.*", resolved={"t.*": frozenset({"t"})}))
+    lab.restart()
+    assert lab.patterns_loaded == 1
+
+
 def test_the_assignor_is_what_most_members_ask_for(lab: Lab) -> None:
     lab.set_topic("u", 4)
     lab.ok(join("a", ["t", "u"], assignor="range"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -86,6 +87,14 @@ def test_a_pattern_is_resolved_with_the_first_heartbeat(groups: Broker) -> None:
     joined = heartbeat(groups, subscribed_topic_names=[], subscribed_topic_regex="t[0-9]?")
     assert sorted(len(each.partitions) for each in joined.assignment.topic_partitions) == [1, 3]
     assert describe(groups).members[0].subscribed_topic_regex == "t[0-9]?"
+
+
+def test_topics_that_come_later_are_found_without_asking(groups: Broker) -> None:
+    heartbeat(groups, subscribed_topic_names=[], subscribed_topic_regex="t[0-9]?")
+    groups.create_topic("t7", 2)
+    groups.run(asyncio.sleep(0.01))
+    told = heartbeat(groups, member_epoch=1, subscribed_topic_names=None, rebalance_timeout_ms=-1)
+    assert sorted(len(each.partitions) for each in told.assignment.topic_partitions) == [2, 3]
 
 
 def test_a_group_is_described_and_listed(groups: Broker) -> None:
