@@ -88,7 +88,7 @@ def groups(
 
 
 @pytest.mark.parametrize("name", list(ASSIGNORS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(group=groups())
 def test_every_partition_has_exactly_one_subscriber(
     name: str, group: tuple[dict[str, MemberSpec], dict[TopicId, TopicShape]]
@@ -103,7 +103,7 @@ def test_every_partition_has_exactly_one_subscriber(
     assert again == assignment
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(group=groups(equal=True))
 def test_uniform_loads_differ_by_one_at_most(
     group: tuple[dict[str, MemberSpec], dict[TopicId, TopicShape]],
@@ -113,7 +113,7 @@ def test_uniform_loads_differ_by_one_at_most(
     assert max(counts) - min(counts) <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(group=groups())
 def test_uniform_loads_of_equal_subscriptions_differ_by_one_at_most(
     group: tuple[dict[str, MemberSpec], dict[TopicId, TopicShape]],
@@ -126,7 +126,7 @@ def test_uniform_loads_of_equal_subscriptions_differ_by_one_at_most(
                 assert abs(counts[first] - counts[second]) <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(group=groups(equal=True))
 def test_a_join_moves_only_the_newcomers_share(
     group: tuple[dict[str, MemberSpec], dict[TopicId, TopicShape]],
@@ -140,7 +140,7 @@ def test_a_join_moves_only_the_newcomers_share(
     assert len(moved) == loads(after)["new"] == sum(loads(before).values()) // len(joined)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(group=groups(equal=True))
 def test_a_leave_moves_only_the_share_of_who_left(
     group: tuple[dict[str, MemberSpec], dict[TopicId, TopicShape]],
@@ -155,7 +155,7 @@ def test_a_leave_moves_only_the_share_of_who_left(
     assert all(after[place] == owner for place, owner in owners(before).items() if owner != "m0")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(group=groups(), shrink=st.booleans())
 def test_a_change_among_mixed_subscriptions_keeps_the_promise_of_balance(
     group: tuple[dict[str, MemberSpec], dict[TopicId, TopicShape]], shrink: bool

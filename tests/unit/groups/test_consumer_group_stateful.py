@@ -3,6 +3,7 @@ and what a restart reads from the log is what was there before."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -197,5 +198,13 @@ class ConsumerGroups(RuleBasedStateMachine):
         assert set(owned) == wanted
 
 
-ConsumerGroups.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+ConsumerGroups.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 TestConsumerGroups = ConsumerGroups.TestCase
+
+
+class LongerConsumerGroups(ConsumerGroups):
+    """The same, at length."""
+
+
+LongerConsumerGroups.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestLongerConsumerGroups = pytest.mark.slow(LongerConsumerGroups.TestCase)

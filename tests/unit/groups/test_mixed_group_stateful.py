@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -267,5 +268,13 @@ class MixedGroups(RuleBasedStateMachine):
         assert owned == list(range(PARTITIONS))
 
 
-MixedGroups.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+MixedGroups.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 TestMixedGroups = MixedGroups.TestCase
+
+
+class LongerMixedGroups(MixedGroups):
+    """The same, at length."""
+
+
+LongerMixedGroups.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestLongerMixedGroups = pytest.mark.slow(LongerMixedGroups.TestCase)
