@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -36,7 +37,7 @@ def main() -> None:
             "auto.offset.reset": "earliest",
         }
     )
-    consumer.subscribe([arguments.topic], on_assign=assigned)
+    consumer.subscribe([arguments.topic], on_assign=assigned, on_revoke=revoked)
     last_job_at = time.monotonic()
     with open(arguments.output, "a") as output:
         while not is_asked_to_end and time.monotonic() - last_job_at < arguments.idle:
@@ -64,6 +65,12 @@ def assigned(_consumer: Consumer, partitions: list[Any]) -> None:
     print(f"worker {os.getpid()}: {len(partitions)} more partitions", file=sys.stderr)
     if partitions:
         step("assigned")
+
+
+def revoked(consumer: Consumer, _partitions: list[Any]) -> None:
+    """Every job that was received is done by now; one whose commit met a rebalance is committed here."""
+    with suppress(KafkaException):
+        consumer.commit(asynchronous=False)
 
 
 def ask_to_end(_signal: int, _frame: FrameType | None) -> None:

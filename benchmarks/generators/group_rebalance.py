@@ -55,6 +55,7 @@ def _consumer(fleet: Fleet, arguments: Mapping[str, Any]) -> dict[str, float]:
         every = [each for each in fleet.members if isinstance(each, ConsumerMember)]
         return (
             sum(each.partition_count for each in every) == partitions
+            and max(each.partition_count for each in every) - min(each.partition_count for each in every) <= 1
             and len({each.epoch for each in every}) == 1
             and not any(each.is_waiting for each in every)
         )

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tests.examples.conftest import StartExample
 from tests.harness.process import BrokerProcess, eventually
-from tests.harness.topics import create_topic, unique_name
+from tests.harness.topics import admin_client, create_topic, unique_name
 
 COUNT: Final = 60
 BATCH_MAX: Final = 10
@@ -28,10 +28,7 @@ def topic(broker: BrokerProcess) -> str:
 
 def filled_topic(broker: BrokerProcess, partitions: int) -> str:
     name = create_topic(broker.bootstrap, unique_name("example"), partitions)
-    producer: Any = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(COUNT):
-        producer.produce(name, value=str(number), partition=number % partitions)
-    assert producer.flush(20) == 0
+    write_numbers(broker, name, range(COUNT), partitions)
     return name
 
 
@@ -142,7 +139,7 @@ def test_a_dead_worker_is_replaced_and_no_job_is_lost(
     before = Counter(numbers_in(output))
     start_example("work_queue", topic, output, group=group)
     start_example("work_queue", topic, output, group=group)
-    more = filled_topic_again(broker, topic)
+    more = write_numbers(broker, topic, range(COUNT, 2 * COUNT))
     eventually(lambda: set(numbers_in(output)) == set(range(COUNT)) | more, DEADLINE_S)
     done = Counter(numbers_in(output))
     repeated = {number for number, times in done.items() if times > 1}
@@ -151,27 +148,38 @@ def test_a_dead_worker_is_replaced_and_no_job_is_lost(
     assert repeated <= set(before)
 
 
-def filled_topic_again(broker: BrokerProcess, topic: str) -> set[int]:
+def write_numbers(broker: BrokerProcess, topic: str, numbers: range, partitions: int = 4) -> set[int]:
     producer: Any = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(COUNT, 2 * COUNT):
-        producer.produce(topic, value=str(number), partition=number % 4)
+    for number in numbers:
+        producer.produce(topic, value=str(number), partition=number % partitions)
     assert producer.flush(20) == 0
-    return set(range(COUNT, 2 * COUNT))
+    return set(numbers)
 
 
 def test_many_workers_share_the_jobs_and_hand_over_in_order(
     start_example: StartExample, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    topic, output, group = filled_topic(broker, partitions=4), tmp_path / "out", unique_name("workers")
+    topic = create_topic(broker.bootstrap, unique_name("example"), 4)
+    output, group = tmp_path / "out", unique_name("workers")
     workers = [start_example("work_queue", topic, output, group=group) for _ in range(3)]
-    eventually(lambda: len(_workers_in(output)) >= 1, DEADLINE_S)
+    eventually(lambda: sorted(_shares(broker, group)) == [1, 1, 2], DEADLINE_S)
+    first = write_numbers(broker, topic, range(COUNT))
+    eventually(lambda: set(numbers_in(output)) == first, DEADLINE_S)
+    assert len(_workers_in(output)) == 3, "not every worker got something to do"
     workers[0].stop()
-    more = filled_topic_again(broker, topic)
-    eventually(lambda: set(numbers_in(output)) == set(range(COUNT)) | more, DEADLINE_S)
-    assert max(Counter(numbers_in(output)).values()) == 1, (
-        "workers that end in order hand over without repeats"
-    )
-    assert len(_workers_in(output)) >= 2, "one worker did everything"
+    second = write_numbers(broker, topic, range(COUNT, 2 * COUNT))
+    eventually(lambda: set(numbers_in(output)) == first | second, DEADLINE_S)
+    assert max(Counter(numbers_in(output)).values()) == 1, "a worker that ended in order left work behind"
+
+
+def _shares(broker: BrokerProcess, group: str) -> list[int]:
+    """How many partitions each member has."""
+    admin = admin_client(broker.bootstrap)
+    try:
+        described = admin.describe_consumer_groups([group])[group].result(10)
+    except KafkaException:
+        return []
+    return [len(member.assignment.topic_partitions) for member in described.members]
 
 
 def _workers_in(output: Path) -> set[str]:

@@ -126,9 +126,11 @@ def reset_offsets(
         raise click.UsageError("say which offsets: either --topic (repeatable) or --all-topics")
     broker = BrokerAddress(bootstrap=bootstrap, command_config=command_config, timeout_s=timeout_s)
     admin = clients.admin_client(broker)
+    # First, because librdkafka 2.16 crashes if a group's offsets are asked for while the broker still creates
+    # the topic of offsets; this question waits for it.
+    active = group_state.active_members(admin, broker, name)
     partitions = group_offsets.partitions_in_scope(admin, broker, name, topics)
     plan = group_offsets.plan(admin, broker, name, partitions, target)
-    active = group_state.active_members(admin, broker, name)
     if execute:
         if active:
             raise click.ClickException(_refusal(name, active, "reset"))

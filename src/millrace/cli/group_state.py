@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +26,13 @@ _STATES: Final = {
     ConsumerGroupState.EMPTY: "Empty",
 }
 _NO_OFFSET: Final = 0
+# The first question about groups makes the broker create its topic for them, and load it.
+_COORDINATOR_IS_STARTING: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_RETRY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,13 +223,21 @@ def as_document(state: GroupState) -> dict[str, Any]:
 
 
 def _description(admin: AdminClient, broker: BrokerAddress, name: str) -> ConsumerGroupDescription:
-    future = admin.describe_consumer_groups([name], request_timeout=broker.timeout_s)[name]
-    try:
-        description: ConsumerGroupDescription = clients.answer_of(future, broker, subject=name)
-    except clients.RequestFailed as error:
-        if clients.error_code(error) == KafkaError.GROUP_ID_NOT_FOUND:
-            raise UnknownGroup(f"no such group: {name}") from error
-        raise
+    deadline = time.monotonic() + broker.timeout_s
+    while True:
+        future = admin.describe_consumer_groups([name], request_timeout=broker.timeout_s)[name]
+        try:
+            return _known(name, clients.answer_of(future, broker, subject=name))
+        except clients.RequestFailed as error:
+            code = clients.error_code(error)
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                raise UnknownGroup(f"no such group: {name}") from error
+            if code not in _COORDINATOR_IS_STARTING or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S)
+
+
+def _known(name: str, description: ConsumerGroupDescription) -> ConsumerGroupDescription:
     # Brokers before Kafka 4.0 answer so for a group that they have never heard of.
     if description.state is ConsumerGroupState.DEAD and not description.members:
         raise UnknownGroup(f"no such group: {name}")
