@@ -10,9 +10,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from tests.compat.groups.conftest import SETTINGS
 from tests.compat.groups.feed import write_numbered
 from tests.compat.groups.group import GroupMaker
 from tests.compat.groups.offset_clients import Committed, ConfluentOffsets
+from tests.conftest import StartBroker
 from tests.harness.millrace import MillraceProcess, run_millrace
 from tests.harness.process import BrokerProcess, eventually
 from tests.harness.topics import create_topic, unique_name
@@ -245,3 +247,13 @@ def test_unknown_topics_and_partitions_are_named(command: Command, topic: str) -
     absent = command.run("reset-offsets", "g", "-t", f"{topic}:0,7", "--to-latest")
     assert absent.returncode == 1
     assert f"{topic} has no partition 7" in absent.stderr
+
+
+def test_the_first_question_about_groups_is_answered(start_broker: StartBroker) -> None:
+    """It makes the broker create its topic of offsets; librdkafka crashes on some questions meanwhile."""
+    fresh = start_broker(SETTINGS)
+    create_topic(fresh.bootstrap, "first")
+    command = Command(fresh)
+    (planned,) = command.documents("reset-offsets", "nobody-yet", "-t", "first", "--to-latest")
+    assert (planned["old_offset"], planned["new_offset"]) == (None, 0)
+    assert command.ok("list").split() == ["GROUP", "STATE", "TYPE"]
