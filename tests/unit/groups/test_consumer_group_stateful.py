@@ -30,9 +30,11 @@ class Client:
         self.consumes: dict[TopicId, list[int]] = {}
         self.told: dict[TopicId, list[int]] | None = None
         self.is_gone = False
+        self.must_tell_all = False
+        """After an answer that never came: then nobody knows what the other one knows."""
 
     def beat(self, *, is_full: bool = False) -> ConsumerHeartbeat:
-        is_full = is_full or self.epoch == 0
+        is_full = is_full or self.epoch == 0 or self.must_tell_all
         return ConsumerHeartbeat(
             GROUP,
             self.member_id,
@@ -44,6 +46,7 @@ class Client:
         )
 
     def take(self, answer: object) -> None:
+        self.must_tell_all = False
         if isinstance(answer, MillraceError):
             # Fenced or forgotten: it stops consuming everything and begins anew.
             self.epoch = 0
@@ -89,7 +92,8 @@ class ConsumerGroups(RuleBasedStateMachine):
     @rule(client=clients)
     def lose_an_answer(self, client: Client) -> None:
         if not client.is_gone:
-            self.lab.submit(client.beat(is_full=True))
+            self.lab.submit(client.beat())
+            client.must_tell_all = True
 
     @rule(client=clients, names=NAMES)
     def subscribe(self, client: Client, names: list[str]) -> None:
