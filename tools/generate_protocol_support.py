@@ -30,12 +30,16 @@ NOTES: Final[dict[int, str]] = {
     1: "with sessions, topic ids and leader epochs; a single broker names no replica in the reader's rack",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
-    10: "groups; there are no coordinators for transactions and share groups. The first request creates "
-    "__consumer_offsets, with as many replicas as there are brokers where more are wanted",
+    10: "groups and transactional ids; there is no coordinator for share groups. The first request creates "
+    "the internal topic, with as many replicas as there are brokers where more are wanted",
     11: "a draw between protocols goes to what the oldest member prefers; in Kafka it goes to any of them",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
     21: "a compacted topic without `delete` refuses, as in Kafka",
-    22: "ids for idempotent producers; transactional ids are refused",
+    22: "version 6, which keeps a prepared transaction for two-phase commit, is not stable in Kafka 4.3 and "
+    "not served",
+    26: "the markers are written before the answer leaves, where this broker leads all partitions: the next "
+    "transaction never has to wait for them",
+    66: "patterns are Python's regular expressions",
     32: "topics, brokers, loggers and consumer groups; client metrics have no settings here",
     33: "unknown names are refused for brokers too, where Kafka takes them",
     44: "unknown names are refused for brokers too, where Kafka takes them",
@@ -47,7 +51,6 @@ NOTES: Final[dict[int, str]] = {
 
 # Why an API is left out, by API key; all keys of one family share their reason.
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
-    ("transactions are not part of this version", (24, 25, 26, 27, 28, 65, 66)),
     ("share groups are not part of this version", (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)),
     ("Kafka Streams groups are not part of this version", (88, 89)),
     ("authentication is not part of this version", (17, 36, 38, 39, 40, 41, 50, 51)),

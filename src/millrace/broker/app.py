@@ -24,7 +24,9 @@ from millrace.broker.group_reports import GroupReports
 from millrace.broker.handlers import APIS
 from millrace.broker.http import HttpResponse, HttpServer
 from millrace.broker.local_replicas import LocalReplicas
+from millrace.broker.markers import Markers
 from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
+from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.readiness import Readiness
 from millrace.broker.server import Server, ServerLimits
 from millrace.broker.services import Services
@@ -51,7 +53,10 @@ from millrace.metadata.image import BrokerState, Endpoint
 from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.service import Metadata
 from millrace.metadata.store.embedded import EmbeddedStore
+from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
+from millrace.transactions.commands import TransactionSettings
+from millrace.transactions.service import Transactions, TransactionTopic
 
 log = logging.getLogger("millrace.broker")
 
@@ -203,12 +208,22 @@ class Broker:
             )
         )
         await reconciler.start(tasks)
-        self._groups = self._start_groups(tasks, metadata, replicas)
+        self._groups = self._start_groups(tasks, metadata)
+        self._producer_ids = ProducerIds(metadata)
+        self._markers = Markers(metadata, self.partitions, self._groups, self._clock)
+        self._transactions = self._start_transactions(tasks, metadata, self._markers)
+        coordinators = (self._groups.runtime, self._transactions.runtime)
+
+        def leadership_changed(partition: Partition) -> None:
+            for runtime in coordinators:
+                runtime.leadership_changed(partition)
+
+        replicas.leadership_changed = leadership_changed
         self._reconciler = reconciler
         metadata.wait_until_applied = reconciler.wait_until_applied
         return metadata
 
-    def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata, replicas: LocalReplicas) -> Groups:
+    def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> Groups:
         config = self._config
         groups = Groups(
             metadata,
@@ -223,9 +238,29 @@ class Broker:
                 segment_bytes=config.integer("offsets.topic.segment.bytes"),
             ),
         )
-        replicas.leadership_changed = groups.runtime.leadership_changed
         groups.start(tasks)
         return groups
+
+    def _start_transactions(
+        self, tasks: asyncio.TaskGroup, metadata: Metadata, markers: Markers
+    ) -> Transactions:
+        config = self._config
+        transactions = Transactions(
+            metadata,
+            self.partitions,
+            clock=self._clock,
+            settings=_transaction_settings(config),
+            topic=TransactionTopic(
+                partition_count=config.integer("transaction.state.log.num.partitions"),
+                replication_factor=config.integer("transaction.state.log.replication.factor"),
+                min_insync_replicas=config.integer("transaction.state.log.min.isr"),
+                segment_bytes=config.integer("transaction.state.log.segment.bytes"),
+            ),
+            next_producer_id=self._producer_ids.next,
+            write_marker=markers.write_for_coordinator,
+        )
+        transactions.start(tasks)
+        return transactions
 
     async def _adopt(self, metadata: Metadata) -> None:
         """Take in what is on the disk and not in the metadata: Kafka's directory, or ours after the store
@@ -255,6 +290,9 @@ class Broker:
         assert self._groups is not None
         services = Services(
             groups=self._groups,
+            transactions=self._transactions,
+            markers=self._markers,
+            producer_ids=self._producer_ids,
             clock=self._clock,
             config=config,
             metadata=metadata,
@@ -438,6 +476,7 @@ class Broker:
         assert self._groups is not None
         # Members that wait for others to join would keep their connections busy until the grace is over.
         self._groups.stop()
+        self._transactions.stop()
         await self._server.stop(STOP_GRACE_S)
         try:
             async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
@@ -484,6 +523,14 @@ def _consumer_settings(config: BrokerConfig) -> ConsumerSettings:
         assignors=config.texts("group.consumer.assignors"),
         migration_policy=config.text("group.consumer.migration.policy"),
         assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
+    )
+
+
+def _transaction_settings(config: BrokerConfig) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_ms_max=config.integer("transaction.max.timeout.ms"),
+        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        id_expiration_check_ms=config.integer("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )
 
 

@@ -6,18 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millrace.broker.answer_cache import AnswerCache
-from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.wakeups import Wakeups
 from millrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from millrace.broker.config import BrokerConfig
     from millrace.broker.fetch_sessions import FetchSessions
+    from millrace.broker.markers import Markers
+    from millrace.broker.producer_ids import ProducerIds
     from millrace.core.clock import Clock
     from millrace.groups.service import Groups
     from millrace.log.log_directory import LogDirectory
     from millrace.metadata.service import Metadata
     from millrace.replica.partitions import Partitions
+    from millrace.transactions.service import Transactions
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,12 +33,11 @@ class Services:
     fetch_sessions: FetchSessions
     fetch_bytes_max: int
     groups: Groups
+    transactions: Transactions
+    markers: Markers
+    producer_ids: ProducerIds
     wakeups: Wakeups = field(default_factory=Wakeups)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
-    producer_ids: ProducerIds = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.producer_ids = ProducerIds(self.metadata)
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

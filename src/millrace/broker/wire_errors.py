@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
+from millrace.broker.markers import Gone, NotHere
 from millrace.coordinator import errors as coordinator_errors
 from millrace.core.errors import MillraceError
 from millrace.groups import errors as group_errors
@@ -13,6 +14,7 @@ from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
 from millrace.log.worker_messages import JobFailed, WorkerDied
 from millrace.metadata import errors as metadata_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, UnknownLeaderEpoch
+from millrace.transactions import errors as transaction_errors
 from millrace.wire.compression import CorruptCompression, DecompressedTooLarge
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.errors import MalformedRequest, UnknownVersion
@@ -42,6 +44,10 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     log_errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     log_errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # Kafka takes a batch without a transactional id for one of somebody who may not use it.
+    log_errors.UnverifiedTransaction: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    log_errors.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
+    log_errors.CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     # Logs and disks.
     log_errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     log_errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
@@ -100,6 +106,18 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     group_errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     group_errors.SubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    # Transactions.
+    transaction_errors.TransactionError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    transaction_errors.InvalidTransactionalId: ErrorCode.INVALID_REQUEST,
+    transaction_errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    transaction_errors.UnknownTransactionalId: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    transaction_errors.WrongProducerId: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    transaction_errors.EpochFenced: ErrorCode.PRODUCER_FENCED,
+    transaction_errors.TransactionEnding: ErrorCode.CONCURRENT_TRANSACTIONS,
+    transaction_errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    transaction_errors.PartitionNotInTransaction: ErrorCode.TRANSACTION_ABORTABLE,
+    NotHere: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # The metadata store. What was asked for may or may not have happened, which is what a time-out tells.
     metadata_errors.StoreUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     metadata_errors.TooManyConflicts: ErrorCode.REQUEST_TIMED_OUT,

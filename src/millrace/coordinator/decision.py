@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from millrace.core.errors import MillraceError
+from millrace.log.transactions import EndMarker
 
 R = TypeVar("R")
 Token = int
@@ -18,6 +19,31 @@ class Record(NamedTuple):
 
     key: object
     value: object | None
+
+
+class TransactionalRecord(NamedTuple):
+    """A record that a transaction of another topic's producer wrote: it counts if that ends in a commit."""
+
+    producer_id: int
+    record: Record
+
+
+class TransactionEnded(NamedTuple):
+    """The marker behind a producer's transactional records, as the machine applies it."""
+
+    producer_id: int
+    is_commit: bool
+
+
+Applied = Record | TransactionalRecord | TransactionEnded
+"""All that a log holds, in the order in which it holds it."""
+
+
+class Producer(NamedTuple):
+    """In whose transaction records are stored."""
+
+    producer_id: int
+    epoch: int
 
 
 class SetTimer(NamedTuple):
@@ -53,6 +79,12 @@ class Decision(Generic[R]):
     response: R | None = None
     """None without an error: the request waits until a later decision replies to its token."""
     error: MillraceError | None = None
+    producer: Producer | None = None
+    """The records belong to a transaction of this producer, and count only from its commit on."""
+    marker: EndMarker | None = None
+    """Stored behind the records."""
+    effects: tuple[object, ...] = ()
+    """Given to the owner of the partition when everything up to here is committed; lost with the shard."""
     is_atomic: bool = True
     """Whether a crash must leave all of the records or none; if not, they may fill several batches."""
 
@@ -67,7 +99,7 @@ class Machine(Protocol):
         """Answer a command. What records store is changed by `apply` alone; what no record stores (who is
         joining at the moment) may change here, because it is lost together with the machine."""
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Applied) -> None:
         """The only place where stored state changes: live commands and loading both end here."""
 
     def resume(self, now_ms: int) -> Decision[object]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from millrace.coordinator.decision import Record, RecordCodec
+from millrace.coordinator.decision import (
+    Applied,
+    Record,
+    RecordCodec,
+    TransactionalRecord,
+    TransactionEnded,
+)
 from millrace.core.errors import MillraceError
 from millrace.log.partition_log import PartitionLog
 from millrace.log.segment import LogSlice
@@ -18,18 +24,17 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class Piece(NamedTuple):
-    records: list[Record]
+    records: list[Applied]
     next_offset: int
     size_bytes: int
 
 
 class LogReader:
-    """Goes through a log from its start. What transactions wrote counts from their commit on."""
+    """Goes through a log from its start."""
 
     def __init__(self, partition_log: PartitionLog, codec: RecordCodec) -> None:
         self._log = partition_log
         self._codec = codec
-        self._open_transactions: dict[int, list[Record]] = {}
 
     def locate(self, offset: int, end_offset: int) -> LogSlice | None:
         """Where the records from `offset` on are; None if none are committed. On the loop, reads no data."""
@@ -43,7 +48,7 @@ class LogReader:
         return self._decode(found.read(), offset)
 
     def _decode(self, data: bytes, offset: int) -> Piece:
-        records: list[Record] = []
+        records: list[Applied] = []
         next_offset = offset
         for batch in split_batches(memoryview(data)):
             header = check_batch(batch)
@@ -51,17 +56,18 @@ class LogReader:
             if header.is_control:
                 for stored in read_records(batch):
                     marker = read_control_marker(stored.key, stored.value)
-                    ended = self._open_transactions.pop(header.producer_id, [])
-                    if marker is not None and marker.type == ControlType.COMMIT:
-                        records += ended
+                    if marker is not None:
+                        is_commit = marker.type == ControlType.COMMIT
+                        records.append(TransactionEnded(header.producer_id, is_commit))
                 continue
-            into = records
-            if header.is_transactional:
-                into = self._open_transactions.setdefault(header.producer_id, [])
             for stored in read_records(batch):
                 record = self._decode_record(stored.key, stored.value, stored.offset)
-                if record is not None and stored.offset >= offset:
-                    into.append(record)
+                if record is None or stored.offset < offset:
+                    continue
+                if header.is_transactional:
+                    records.append(TransactionalRecord(header.producer_id, record))
+                else:
+                    records.append(record)
         return Piece(records, next_offset, len(data))
 
     def _decode_record(self, key: bytes | None, value: bytes | None, offset: int) -> Record | None:

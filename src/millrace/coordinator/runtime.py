@@ -3,8 +3,8 @@ it commands, stores what it decides, and answers when that is committed. Knows n
 
 One command at a time, and no await between deciding, applying and writing: nobody ever sees half a decision.
 A decision is written at once, as a batch of its own; to collect those of one turn of the loop was measured to
-be no faster, for what waiting costs. If writing fails, the machine has seen what the log has not: it is
-dropped and loaded again, and everybody who waits is told to come back.
+be no faster, because of what waiting costs. If writing fails, the machine has seen what the log has not: it
+is dropped and loaded again, and everybody who waits is told to come back.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from millrace.coordinator.decision import Decision, Machine, RecordCodec, SetTimer, Token
+from millrace.coordinator.decision import (
+    Decision,
+    Machine,
+    Producer,
+    RecordCodec,
+    SetTimer,
+    Token,
+    TransactionalRecord,
+    TransactionEnded,
+)
 from millrace.coordinator.errors import CoordinatorLoading, NotCoordinator, RecordsTooLarge
 from millrace.coordinator.loading import LogReader
 from millrace.coordinator.timers import Timers
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
+from millrace.log.transactions import EndMarker
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.wire.batch_header import HEADER_SIZE
@@ -40,6 +50,7 @@ RECORD_OVERHEAD: Final = 32
 Outcome = object
 """What a command leads to: a response, or a MillraceError as a value."""
 Answer = asyncio.Future[Outcome]
+Effect = Callable[["Shard", object], None]
 
 
 class Shard:
@@ -52,19 +63,22 @@ class Shard:
         codec: RecordCodec,
         clock: Clock,
         failed: Callable[[Shard], None],
+        perform: Effect,
     ) -> None:
         self.partition = partition
         self.machine = machine
         self._codec = codec
         self._clock = clock
         self._failed = failed
+        self._perform = perform
         self._loop = asyncio.get_running_loop()
         self._timers = Timers(self._loop, self._timer_fired)
         self._next_token: Token = 0
         self._parked: dict[Token, Answer] = {}
-        self._uncommitted: deque[list[tuple[Answer, Outcome]]] = deque()
-        """For each write that is not committed yet, what to tell whom then."""
-        self._is_over = False
+        self._uncommitted: deque[list[tuple[Answer | None, Outcome]]] = deque()
+        """For each write that is not committed yet, what to tell whom then; without an answer the outcome is
+        an effect."""
+        self.is_over = False
 
     @property
     def timer_count(self) -> int:
@@ -85,20 +99,21 @@ class Shard:
 
     def _carry_out(self, decision: Decision[object], token: Token | None) -> Outcome | Answer:
         outcome: Outcome | None = decision.error if decision.error is not None else decision.response
-        if decision.records:
+        if decision.records or decision.marker is not None:
             try:
                 encoded = self._encode(decision)
             except RecordsTooLarge as error:
                 return self._refuse(decision, error)
-            for record in decision.records:
-                self.machine.apply(record)
-            if not self._write(encoded):
+            self._apply(decision)
+            if not self._write(encoded, decision.producer, decision.marker):
                 return NotCoordinator(self.partition.topic_partition)
         for timer in decision.timers:
             if type(timer) is SetTimer:
                 self._timers.set(timer.name, timer.delay_ms, timer.command)
             else:
                 self._timers.cancel(timer.name)
+        for effect in decision.effects:
+            self._perform_when_committed(effect)
         answer: Answer | None = None
         if token is not None and (outcome is None or self._uncommitted):
             answer = self._loop.create_future()
@@ -112,6 +127,20 @@ class Shard:
                 self._answer(waiting, reply.outcome)
         return outcome if answer is None else answer
 
+    def _apply(self, decision: Decision[object]) -> None:
+        apply = self.machine.apply
+        producer, marker = decision.producer, decision.marker
+        for record in decision.records:
+            apply(record if producer is None else TransactionalRecord(producer.producer_id, record))
+        if marker is not None:
+            apply(TransactionEnded(marker.producer_id, marker.is_commit))
+
+    def _perform_when_committed(self, effect: object) -> None:
+        if self._uncommitted:
+            self._uncommitted[-1].append((None, effect))
+        else:
+            self._perform(self, effect)
+
     def _answer(self, answer: Answer, outcome: Outcome) -> None:
         if self._uncommitted:
             self._uncommitted[-1].append((answer, outcome))
@@ -119,7 +148,7 @@ class Shard:
             answer.set_result(outcome)
 
     def _timer_fired(self, command: object) -> None:
-        if not self._is_over:
+        if not self.is_over:
             self._carry_out(self.machine.decide(command, self._clock.wall_ms(), 0), None)
 
     def _refuse(self, decision: Decision[object], error: RecordsTooLarge) -> Outcome:
@@ -147,17 +176,27 @@ class Shard:
                 size = 0
             size += needed
             pieces[-1].append(encoded)
-        return pieces
+        return pieces if decision.records else []
 
-    def _write(self, pieces: list[list[tuple[bytes, bytes | None]]]) -> bool:
+    def _write(
+        self,
+        pieces: list[list[tuple[bytes, bytes | None]]],
+        producer: Producer | None,
+        marker: EndMarker | None,
+    ) -> bool:
         """Append what was applied; False if that failed, which ends this shard."""
         now_ms = self._clock.wall_ms()
         try:
             last_offset = -1
             for piece in pieces:
                 records = [StoredRecord(at, now_ms, key, value) for at, (key, value) in enumerate(piece)]
-                batch = memoryview(bytearray(build_batch(records)))
-                last_offset = self.partition.append(batch, now_ms).last_offset
+                if producer is None:
+                    batch = memoryview(bytearray(build_batch(records)))
+                    last_offset = self.partition.append(batch, now_ms).last_offset
+                else:
+                    last_offset = self._append_transactional(records, producer, now_ms)
+            if marker is not None:
+                last_offset = self.partition.append_marker(marker, now_ms).last_offset
         except MillraceError as error:
             log.error("%s: could not store a decision: %s", self.partition.topic_partition, error)
             self._failed(self)
@@ -167,26 +206,38 @@ class Shard:
             self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
         return True
 
+    def _append_transactional(self, records: list[StoredRecord], producer: Producer, now_ms: int) -> int:
+        batch = build_batch(
+            records,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        return self.partition.append_own(memoryview(bytearray(batch)), now_ms).last_offset
+
     def _commit_ended(self, is_there: bool) -> None:
-        if self._is_over:
+        if self.is_over:
             return
         if not is_there:
             self._failed(self)
             return
         for answer, outcome in self._uncommitted.popleft():
-            if not answer.done():
+            if answer is None:
+                self._perform(self, outcome)
+            elif not answer.done():
                 answer.set_result(outcome)
 
-    def _fail_answers(self, answers: list[tuple[Answer, Outcome]]) -> None:
+    def _fail_answers(self, answers: Sequence[tuple[Answer | None, Outcome]]) -> None:
         for answer, _ in answers:
-            if not answer.done():
+            if answer is not None and not answer.done():
                 answer.set_result(NotCoordinator(self.partition.topic_partition))
 
     def end(self) -> None:
         """Leadership is over, or the machine is not to be trusted any more."""
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_over = True
+        self.is_over = True
         self._timers.clear()
         for answers in self._uncommitted:
             self._fail_answers(answers)
@@ -206,12 +257,14 @@ class Runtime:
         clock: Clock,
         codec: RecordCodec,
         new_machine: Callable[[int], Machine],
+        perform: Effect | None = None,
     ) -> None:
         self.topic = topic
         self._partitions = partitions
         self._clock = clock
         self._codec = codec
         self._new_machine = new_machine
+        self._perform = _nothing_to_do if perform is None else perform
         self.shards: dict[int, Shard] = {}
         """Those that are loaded."""
         self._loading: dict[int, asyncio.Task[None]] = {}
@@ -282,7 +335,7 @@ class Runtime:
                 await asyncio.sleep(RETRY_S)
                 continue
             del self._loading[partition.index]
-            shard = Shard(partition, machine, self._codec, self._clock, self._shard_failed)
+            shard = Shard(partition, machine, self._codec, self._clock, self._shard_failed, self._perform)
             self.shards[partition.index] = shard
             self.loads_count += 1
             shard.start()
@@ -324,3 +377,7 @@ class Runtime:
     def _drop(self, shard: Shard) -> None:
         del self.shards[shard.partition.index]
         shard.end()
+
+
+def _nothing_to_do(_shard: Shard, effect: object) -> None:
+    raise AssertionError(f"rules that have no effects decided on one: {effect}")

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from millrace.coordinator.decision import Producer
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId
+from millrace.log.transactions import EndMarker
 
 NO_MEMBER = ""
 NO_GENERATION = -1
@@ -120,6 +122,19 @@ class CommitOffsets:
     offsets: Sequence[OffsetToCommit] = ()
 
 
+class CommitInTransaction(NamedTuple):
+    """Offsets that count when the producer's transaction is committed. The caller knows it to be open."""
+
+    producer: Producer
+    commit: CommitOffsets
+
+
+class EndOffsetTransaction(NamedTuple):
+    """The coordinator's marker: the offsets of a producer's transaction count now, or never."""
+
+    marker: EndMarker
+
+
 class OffsetsCommitted(NamedTuple):
     """For each offset in the order asked: None, or why it was not stored."""
 
@@ -136,12 +151,18 @@ class CommittedOffset(NamedTuple):
     topic_id: TopicId
 
 
+UNSTABLE = CommittedOffset(-1, -1, "", -1, -1, NO_TOPIC_ID)
+"""In place of an offset that an open transaction is about to replace."""
+
+
 class FetchOffsets(NamedTuple):
     group_id: str
     partitions: Sequence[tuple[str, int]] | None
     """None: all that the group has."""
     member_id: str | None = None
     member_epoch: int = -1
+    require_stable: bool = False
+    """Whether to tell of offsets that an open transaction is about to replace."""
 
 
 class OffsetsFetched(NamedTuple):

@@ -10,13 +10,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
+from millrace.coordinator.decision import (
+    NOTHING,
+    Applied,
+    Decision,
+    Record,
+    SetTimer,
+    Timer,
+    Token,
+    TransactionalRecord,
+    TransactionEnded,
+)
 from millrace.core.errors import MillraceError
 from millrace.groups.commands import (
     DONE,
+    UNSTABLE,
+    CommitInTransaction,
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
+    EndOffsetTransaction,
     ExpireOffsets,
     FetchOffsets,
     GroupSettings,
@@ -36,11 +49,13 @@ from millrace.groups.commands import (
 )
 from millrace.groups.effects import Effects
 from millrace.groups.errors import (
+    FencedMemberEpoch,
     GroupNotEmpty,
     GroupNotFound,
     IllegalGeneration,
     InconsistentProtocol,
     RebalanceInProgress,
+    StaleMemberEpoch,
     SubscribedToTopic,
     UnknownMember,
 )
@@ -82,6 +97,8 @@ class GroupMachine:
         }
         self._shared: dict[type, Callable[[Any, int], Decision[object]]] = {
             CommitOffsets: self._commit_offsets,
+            CommitInTransaction: self._commit_in_transaction,
+            EndOffsetTransaction: self._end_offset_transaction,
             FetchOffsets: self._fetch_offsets,
             DeleteOffsets: self._delete_offsets,
             DeleteGroup: self._delete_group,
@@ -108,7 +125,10 @@ class GroupMachine:
         assert self.consumer_rules is not None, command
         return self.consumer_rules.decide(command, now_ms, token)
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Applied) -> None:
+        if type(record) is not Record:
+            self._apply_transactional(record)
+            return
         key, value = record
         match key, value:
             case OffsetCommitKey(), (OffsetCommitValue() | None):
@@ -121,6 +141,20 @@ class GroupMachine:
             case _:
                 if self.consumer_rules is not None:
                     self.consumer_rules.apply(record)
+
+    def _apply_transactional(self, record: Applied) -> None:
+        match record:
+            case TransactionalRecord(
+                producer_id, Record(OffsetCommitKey() as key, OffsetCommitValue() as value)
+            ):
+                self.offsets.apply_pending(producer_id, key, value)
+            case TransactionEnded(producer_id, is_commit):
+                for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
+                    if group_id not in self.groups:
+                        self.groups[group_id] = ClassicGroup(group_id, self.settings)
+            case _:
+                # Only offsets are ever committed in transactions.
+                pass
 
     def resume(self, now_ms: int) -> Decision[object]:
         self._is_live = True
@@ -285,12 +319,45 @@ class GroupMachine:
         errors = [next(outcomes) if refusal is None else refusal for refusal in refusals]
         return Decision(records=tuple(records), response=OffsetsCommitted(errors))
 
+    def _commit_in_transaction(self, command: CommitInTransaction, now_ms: int) -> Decision[object]:
+        commit_ = command.commit
+        error = self._check_transactional_commit(commit_)
+        if error is not None:
+            return Decision(error=error)
+        records, errors = commit(commit_, now_ms=now_ms, metadata_max=self.settings.offset_metadata_max)
+        return Decision(records=tuple(records), producer=command.producer, response=OffsetsCommitted(errors))
+
+    def _check_transactional_commit(self, command: CommitOffsets) -> MillraceError | None:
+        """Producers of older versions do not say for which member they commit; and a commit is fine while a
+        group waits for its assignment."""
+        if command.generation < 0 and not command.member_id and command.instance_id is None:
+            return None
+        group = self.groups.get(command.group_id)
+        if group is None:
+            if command.generation < 0:
+                return None
+            return IllegalGeneration(command.group_id, command.generation, current=0)
+        error = group.check_commit(
+            member_id=command.member_id, instance_id=command.instance_id, generation=command.generation
+        )
+        if isinstance(error, RebalanceInProgress):
+            return None
+        if isinstance(error, StaleMemberEpoch | FencedMemberEpoch):
+            # TxnOffsetCommit knows no other answer to a wrong epoch.
+            return IllegalGeneration(command.group_id, command.generation, current=-1)
+        return error
+
+    def _end_offset_transaction(self, command: EndOffsetTransaction, now_ms: int) -> Decision[object]:
+        return Decision(marker=command.marker, response=DONE)
+
     def _fetch_offsets(self, command: FetchOffsets, now_ms: int) -> Decision[object]:
         group = self.groups.get(command.group_id)
         if group is not None:
             error = group.check_fetch(member_id=command.member_id, member_epoch=command.member_epoch)
             if error is not None:
                 return Decision(error=error)
+        if command.require_stable and self.offsets.has_pending(command.group_id):
+            return Decision(response=self._fetch_stable(command))
         if command.partitions is None:
             return Decision(response=OffsetsFetched(list(self.offsets.of_group(command.group_id))))
         topics = self.offsets.by_group.get(command.group_id, {})
@@ -301,6 +368,28 @@ class GroupMachine:
                     for topic, partition in command.partitions
                 ]
             )
+        )
+
+    def _fetch_stable(self, command: FetchOffsets) -> OffsetsFetched:
+        """The same for a consumer that would rather wait than read again what is being committed."""
+        offsets = self.offsets
+        group_id = command.group_id
+        wanted = (
+            command.partitions
+            if command.partitions is not None
+            else [(topic, partition) for topic, partition, _ in offsets.of_group(group_id)]
+        )
+        return OffsetsFetched(
+            [
+                (
+                    topic,
+                    partition,
+                    UNSTABLE
+                    if offsets.is_pending(group_id, topic, partition)
+                    else offsets.find(group_id, topic, partition),
+                )
+                for topic, partition in wanted
+            ]
         )
 
     def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision[object]:
@@ -339,7 +428,7 @@ class GroupMachine:
             expired = self.offsets.expired(group, now_ms=now_ms, retention_ms=retention_ms)
             records += expired
             remaining = sum(len(each) for each in self.offsets.by_group.get(group_id, {}).values())
-            if group.is_empty and len(expired) == remaining:
+            if group.is_empty and len(expired) == remaining and not self.offsets.has_pending(group_id):
                 records += group.tombstones()
         return Decision(
             records=tuple(records), timers=(self._expiry_timer(),), response=DONE, is_atomic=False

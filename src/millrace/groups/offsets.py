@@ -18,12 +18,36 @@ TopicOffsets = dict[int, CommittedOffset]
 class Offsets:
     """By group, topic and partition. Only `apply` changes them."""
 
-    __slots__ = ("by_group",)
+    __slots__ = ("by_group", "pending")
 
     def __init__(self) -> None:
         self.by_group: dict[str, dict[str, TopicOffsets]] = {}
+        self.pending: dict[int, dict[tuple[str, str, int], OffsetCommitValue]] = {}
+        """By producer: what its open transaction has committed, in the order of the log."""
+
+    def apply_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        """An offset within a transaction."""
+        self.pending.setdefault(producer_id, {})[key.group, key.topic, key.partition] = value
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> list[str]:
+        """The transaction's offsets count from now on, or are forgotten; the groups that they are of."""
+        ended = self.pending.pop(producer_id, {})
+        if is_commit:
+            for (group, topic, partition), value in ended.items():
+                self.apply(OffsetCommitKey(group=group, topic=topic, partition=partition), value)
+        return list(dict.fromkeys(group for group, _, _ in ended)) if is_commit else []
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        return any((group_id, topic, partition) in offsets for offsets in self.pending.values())
+
+    def has_pending(self, group_id: str) -> bool:
+        return any(group == group_id for offsets in self.pending.values() for group, _, _ in offsets)
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if self.pending:
+            # Whatever open transactions hold for this partition is older, and must not come back later.
+            for offsets in self.pending.values():
+                offsets.pop((key.group, key.topic, key.partition), None)
         if value is not None:
             topics = self.by_group.get(key.group)
             if topics is None:

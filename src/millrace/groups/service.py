@@ -10,13 +10,13 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.coordinator.runtime import Answer, Outcome, Runtime
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
+from millrace.core.java_hash import java_hash
 from millrace.groups.commands import GroupSettings, TopicsDeleted
 from millrace.groups.consumers import Consumers
 from millrace.groups.kinds import Group
@@ -166,15 +166,3 @@ class Groups:
             return
         for index in list(self.runtime.shards):
             self.runtime.submit(index, TopicsDeleted(removed))
-
-
-@lru_cache(maxsize=65_536)
-def java_hash(text: str) -> int:
-    """A string's hash as Kafka counts it for placing groups, never negative."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
-    if value >= 0x8000_0000:
-        value = 0x1_0000_0000 - value
-    return 0 if value == 0x8000_0000 else value

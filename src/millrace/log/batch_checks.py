@@ -11,7 +11,9 @@ from millrace.log.errors import (
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
+    TransactionOpen,
     UnsupportedBatchFormat,
+    UnverifiedTransaction,
 )
 from millrace.log.producer_state import ProducerStates, RememberedBatch, add_to_sequence
 from millrace.wire.batch_header import (
@@ -25,6 +27,7 @@ from millrace.wire.batch_header import (
     MAGIC,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
 )
 
 
@@ -47,6 +50,8 @@ def refusal(batch: memoryview, config: LogConfig) -> MillraceError:
         return BatchTooLarge(size, size_bytes_max=config.max_message_bytes)
     if attributes & CONTROL_BIT:
         return InvalidRecord("clients may not write control records")
+    if attributes & TRANSACTIONAL_BIT and count > 0 and delta == count - 1 and header[0] == 0:
+        return UnverifiedTransaction(header[9])
     if attributes & COMPRESSION_MASK > CODEC_MAX:
         return InvalidRecord(f"no compression type has the number {attributes & COMPRESSION_MASK}")
     if header[0] != 0:
@@ -73,19 +78,29 @@ def check_timestamps(
 
 
 def check_sequence(
-    producers: ProducerStates, producer_id: int, producer_epoch: int, sequence: int, delta: int
+    producers: ProducerStates,
+    producer_id: int,
+    producer_epoch: int,
+    sequence: int,
+    delta: int,
+    attributes: int = 0,
 ) -> RememberedBatch | None:
     """The original if the batch is a duplicate, None if it may be appended, or raise."""
     if sequence < 0 or producer_epoch < 0:
         raise InvalidRecord(
             f"producer {producer_id} sent sequence {sequence} and epoch {producer_epoch}; both must be set"
         )
-    return producers.check(
+    original = producers.check(
         producer_id,
         epoch=producer_epoch,
         first_sequence=sequence,
         last_sequence=add_to_sequence(sequence, delta),
     )
+    if original is None and not attributes & TRANSACTIONAL_BIT:
+        entry = producers.entries.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset >= 0:
+            raise TransactionOpen(producer_id)
+    return original
 
 
 def split_batches(records: memoryview, *, at_least: int) -> list[tuple[int, tuple[int, ...]]]:

@@ -54,6 +54,29 @@ class ProducerFenced(MillraceError):
         self.current_epoch = current_epoch
 
 
+class CoordinatorFenced(MillraceError):
+    """A marker from a coordinator that has been replaced."""
+
+    def __init__(self, producer_id: int, *, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"a marker for producer {producer_id}: coordinator epoch {epoch}, the current is {current_epoch}"
+        )
+
+
+class UnverifiedTransaction(MillraceError):
+    """A transactional batch in a request that does not say whose transaction it belongs to."""
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__(f"a transactional batch of producer {producer_id} without a transactional id")
+
+
+class TransactionOpen(MillraceError):
+    """A batch outside of transactions by a producer that has one open here."""
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__(f"producer {producer_id} has an open transaction, and sent a batch outside of it")
+
+
 class OffsetOutOfRange(MillraceError):
     def __init__(self, offset: int, *, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(f"offset {offset} is not within {log_start_offset} to {log_end_offset}")

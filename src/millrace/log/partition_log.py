@@ -76,7 +76,9 @@ class PartitionLog(LogFiles):
 
     # Appending
 
-    def append_as_leader(self, batch: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+    def append_as_leader(
+        self, batch: memoryview, leader_epoch: int, now_ms: int, refused_bits: int = CONTROL_BIT
+    ) -> Appended:
         """Check one producer's batch, give it offsets and write it; on any error nothing is appended."""
         size = len(batch)
         if size < HEADER_SIZE:
@@ -100,7 +102,7 @@ class PartitionLog(LogFiles):
         if (
             length + LENGTH_END != size
             or magic != MAGIC
-            or attributes & CONTROL_BIT
+            or attributes & refused_bits
             or attributes & COMPRESSION_MASK > CODEC_MAX
             or sent_base_offset
             or count <= 0
@@ -127,9 +129,14 @@ class PartitionLog(LogFiles):
             if producers is None:
                 producers = self._load_producers()
             entry = producers.entries.get(producer_id)
-            if entry is None or entry.epoch != producer_epoch or entry.last_sequence + 1 != sequence:
+            if (
+                entry is None
+                or entry.epoch != producer_epoch
+                or entry.last_sequence + 1 != sequence
+                or entry.current_txn_first_offset >= 0
+            ):
                 original = batch_checks.check_sequence(
-                    producers, producer_id, producer_epoch, sequence, delta
+                    producers, producer_id, producer_epoch, sequence, delta, attributes
                 )
                 if original is not None:
                     return Appended(original.base_offset, original.last_offset, append_time_ms, True)
@@ -190,6 +197,21 @@ class PartitionLog(LogFiles):
             self.flush_is_due = True
         return _new_tuple(Appended, (base_offset, last_offset, append_time_ms, False))
 
+    def append_own(self, batch: memoryview, leader_epoch: int) -> Appended:
+        """Give offsets to a batch that this broker made itself, a marker or a coordinator's, and write it.
+
+        Its producer's sequence is not looked at: it is not the producer who sends it."""
+        header = HEADER.unpack_from(batch)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header[6]
+        _write_prefix(batch, 0, base_offset, header[1], leader_epoch)
+        self._append_assigned(batch, (base_offset, header[1], leader_epoch, *header[3:]))
+        if not self._is_dirty:
+            self._became_dirty()
+        if last_offset >= self._flush_at:
+            self.flush_is_due = True
+        return Appended(base_offset, last_offset, -1, False)
+
     def append_replicated(self, records: memoryview) -> None:
         """Write batches that have their offsets and epochs already: a leader's, a coordinator's markers."""
         headers = batch_checks.split_batches(records, at_least=self.log_end_offset)
@@ -228,7 +250,10 @@ class PartitionLog(LogFiles):
         segment.note(position, len(batch), base_offset, last_offset, max_timestamp)
         self.log_end_offset = last_offset + 1
         if header[9] >= 0:
+            first_offset = producers.open_since(header[9])
             aborted = apply_batch(producers, header, batch, now_ms=self._home.wall_ms())
+            if first_offset >= 0 and producers.open_since(header[9]) < 0:
+                producers.ended.append((first_offset, last_offset))
             if aborted is not None:
                 segment.txn_index.append(aborted)
 
@@ -373,8 +398,9 @@ class PartitionLog(LogFiles):
         producers = self._producers
         if producers is None:
             producers = self._load_producers()
-        unstable = producers.first_unstable_offset
-        return unstable if 0 <= unstable < high_watermark else high_watermark
+        if producers.first_unstable_offset < 0 and not producers.ended:
+            return high_watermark
+        return producers.stable_before(high_watermark)
 
     # Changing the log's ends
 

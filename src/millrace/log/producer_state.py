@@ -68,12 +68,30 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one partition. Without I/O; the owner appends, saves and loads."""
 
-    __slots__ = ("entries", "first_unstable_offset")
+    __slots__ = ("ended", "entries", "first_unstable_offset")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.first_unstable_offset = -1
         """Where the oldest open transaction begins, or -1."""
+        self.ended: list[tuple[int, int]] = []
+        """First and last offset of transactions whose markers were not committed when last looked at."""
+
+    def stable_before(self, high_watermark: int) -> int:
+        """Up to where every transaction has ended for good: with a marker below the high watermark."""
+        ended = self.ended
+        unstable = self.first_unstable_offset
+        if ended:
+            ended[:] = [each for each in ended if each[1] >= high_watermark]
+            for first_offset, _ in ended:
+                if unstable < 0 or first_offset < unstable:
+                    unstable = first_offset
+        return unstable if 0 <= unstable < high_watermark else high_watermark
+
+    def open_since(self, producer_id: int) -> int:
+        """Where the producer's open transaction begins, or -1."""
+        entry = self.entries.get(producer_id)
+        return -1 if entry is None else entry.current_txn_first_offset
 
     def check(
         self, producer_id: int, *, epoch: int, first_sequence: int, last_sequence: int
@@ -196,6 +214,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         self.entries.clear()
+        self.ended.clear()
         self.first_unstable_offset = -1
 
     def _find_first_unstable(self) -> None:

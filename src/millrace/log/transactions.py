@@ -1,6 +1,6 @@
 """What a log must know of transactions: who has one open, and which ended aborted.
 
-Markers come from a coordinator; here they are only read, from batches that are already in the log.
+Markers come from a coordinator, which alone knows how a transaction ended.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from millrace.log.errors import CoordinatorFenced, ProducerFenced
 from millrace.log.producer_state import ProducerStates
 from millrace.log.txn_index import AbortedTransaction
 from millrace.wire.batch_header import CONTROL_BIT, HEADER_SIZE
@@ -16,6 +17,22 @@ _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
 _ABORT: Final = 0
 _COMMIT: Final = 1
+
+
+NO_TRANSACTION_VERSION: Final = 0
+EPOCH_PER_TRANSACTION: Final = 2
+"""The version of the transaction protocol from which every transaction has an epoch of its own."""
+
+
+class EndMarker(NamedTuple):
+    """What a coordinator says to a partition: this producer's transaction is over."""
+
+    producer_id: int
+    epoch: int
+    """From transaction version 2 on one more than that of the transaction's records."""
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int = NO_TRANSACTION_VERSION
 
 
 class Marker(NamedTuple):
@@ -50,6 +67,27 @@ def apply_batch(
     return AbortedTransaction(
         header[9], first_offset, last_offset, unstable if unstable >= 0 else last_offset + 1
     )
+
+
+def check_marker(states: ProducerStates, marker: EndMarker) -> bool:
+    """Whether the marker has still to be written; raises if a newer coordinator or producer forbids it.
+
+    A coordinator that was restarted sends its markers again. With an epoch per transaction it shows whether
+    one has arrived before, or is late and would end a later transaction."""
+    entry = states.entries.get(marker.producer_id)
+    if entry is None:
+        return True
+    if marker.coordinator_epoch < entry.coordinator_epoch:
+        raise CoordinatorFenced(
+            marker.producer_id, epoch=marker.coordinator_epoch, current_epoch=entry.coordinator_epoch
+        )
+    if marker.epoch < entry.epoch:
+        raise ProducerFenced(marker.producer_id, epoch=marker.epoch, current_epoch=entry.epoch)
+    if marker.epoch == entry.epoch and marker.transaction_version >= EPOCH_PER_TRANSACTION:
+        if entry.current_txn_first_offset >= 0:
+            raise ProducerFenced(marker.producer_id, epoch=marker.epoch - 1, current_epoch=entry.epoch)
+        return False
+    return True
 
 
 def read_marker(batch: bytes | memoryview) -> Marker | None:

@@ -7,12 +7,18 @@ No I/O beside the log's own and no timers: disks are flushed and deadlines kept 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.log.partition_log import Appended, PartitionLog
 from millrace.log.segment import LogSlice
+from millrace.log.transactions import EndMarker, check_marker
 from millrace.replica.waiting import FetchWaiter, OffsetWaiters
+from millrace.wire.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
+from millrace.wire.records import ControlMarker, ControlType, build_marker
+
+NOT_WITHOUT_TRANSACTION: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 class FencedLeaderEpoch(MillraceError):
@@ -125,10 +131,14 @@ class Partition:
                 self.topic_partition, in_sync=self.in_sync_count, required=self.min_insync_replicas
             )
 
-    def append(self, records: memoryview, now_ms: int) -> Appended:
-        """Append a producer's records; readers see them when they are committed."""
+    def append(
+        self, records: memoryview, now_ms: int, refused_bits: int = NOT_WITHOUT_TRANSACTION
+    ) -> Appended:
+        """Append a producer's records; readers see them when they are committed.
+
+        Transactional ones only from callers that know the transaction: see `append_transactional`."""
         log = self.log
-        appended = log.append_as_leader(records, self.leader_epoch, now_ms)
+        appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits)
         if appended.duplicate:
             return appended
         size_bytes = len(records)
@@ -142,6 +152,42 @@ class Partition:
         if not log.commits_on_flush:
             self._advance_high_watermark(log.log_end_offset, size_bytes)
         return appended
+
+    def append_transactional(self, records: memoryview, now_ms: int) -> Appended:
+        """Append records of a transaction that its coordinator knows to be open in this partition."""
+        return self.append(records, now_ms, CONTROL_BIT)
+
+    def append_own(self, batch: memoryview, now_ms: int) -> Appended:
+        """Append what this broker itself wrote into a producer's transaction, or at its end."""
+        log = self.log
+        appended = log.append_own(batch, self.leader_epoch)
+        self.stats.bytes_in += len(batch)
+        if log.flush_is_due:
+            self.flush_wanted(self)
+        if not log.commits_on_flush:
+            self._advance_high_watermark(log.log_end_offset, len(batch))
+        return appended
+
+    def needs_marker(self, marker: EndMarker) -> bool:
+        """Whether a marker has to be written still; raises if a newer epoch forbids it."""
+        return check_marker(self.log.producers, marker)
+
+    def append_marker(self, marker: EndMarker, now_ms: int) -> Appended:
+        """End a producer's transaction here. Readers of committed records get to see what it wrote."""
+        kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+        batch = build_marker(
+            ControlMarker(kind, marker.coordinator_epoch),
+            offset=0,
+            timestamp=now_ms,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.epoch,
+        )
+        return self.append_own(memoryview(bytearray(batch)), now_ms)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written in its transaction here before, so that it is known to be open."""
+        entry = self.log.producers.entries.get(producer_id)
+        return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset >= 0
 
     def is_acknowledged(self, appended: Appended) -> bool:
         """Whether a produce with acks=all can be answered now; else wait in `waiting_produces`."""

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from millrace.coordinator.decision import Decision, Record, Reply, SetTimer
+from millrace.coordinator.decision import (
+    Applied,
+    Decision,
+    Record,
+    Reply,
+    SetTimer,
+    TransactionalRecord,
+    TransactionEnded,
+)
 from millrace.coordinator.errors import CoordinatorLoading, NotCoordinator, RecordsTooLarge
 from millrace.coordinator.runtime import Runtime
 from millrace.core.ids import TopicPartition
@@ -60,6 +68,7 @@ class Shelf:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self.parked: dict[str, int] = {}
+        self.pending: dict[int, list[Record]] = {}
         self.is_resumed = False
 
     def decide(self, command: object, now_ms: int, token: int) -> Decision[object]:
@@ -84,7 +93,17 @@ class Shelf:
             case _:
                 raise AssertionError(command)
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Applied) -> None:
+        match record:
+            case TransactionalRecord(producer_id, each):
+                self.pending.setdefault(producer_id, []).append(each)
+                return
+            case TransactionEnded(producer_id, is_commit):
+                for each in self.pending.pop(producer_id, []) if is_commit else ():
+                    self.apply(each)
+                return
+            case Record():
+                pass
         assert isinstance(record.key, str)
         if record.value is None:
             self.values.pop(record.key, None)

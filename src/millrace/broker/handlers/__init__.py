@@ -22,6 +22,15 @@ from millrace.broker.handlers.producers import INIT_PRODUCER_ID
 from millrace.broker.handlers.records import DELETE_RECORDS
 from millrace.broker.handlers.topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from millrace.broker.handlers.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from millrace.broker.handlers.transactional_offsets import TXN_OFFSET_COMMIT
+from millrace.broker.handlers.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    LIST_TRANSACTIONS,
+    WRITE_TXN_MARKERS,
+)
 
 __all__: Final = ["APIS"]
 
@@ -36,6 +45,11 @@ APIS: Final[tuple[Api, ...]] = (
     DELETE_TOPICS,
     DELETE_RECORDS,
     INIT_PRODUCER_ID,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    WRITE_TXN_MARKERS,
+    TXN_OFFSET_COMMIT,
     OFFSET_FOR_LEADER_EPOCH,
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
@@ -44,6 +58,8 @@ APIS: Final[tuple[Api, ...]] = (
     INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
 )

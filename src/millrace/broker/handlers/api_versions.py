@@ -27,8 +27,11 @@ METADATA_VERSION_MAX: Final = 30
 """The level of Kafka 4.3, by which tools tell what the cluster can do."""
 GROUP_VERSION: Final = "group.version"
 GROUP_VERSION_MAX: Final = 1
-"""Consumer groups of KIP-848. The features of share groups and transactions are not named before their APIs
-are served: a client takes them for a promise."""
+"""Consumer groups of KIP-848. The feature of share groups is not named before their APIs are served: a client
+takes it for a promise."""
+TRANSACTION_VERSION: Final = "transaction.version"
+TRANSACTION_VERSION_MAX: Final = 2
+"""An epoch for every transaction (KIP-890)."""
 FEATURES_FROM_ZERO: Final = 4
 """Older versions cannot carry a feature whose lowest version is 0."""
 
@@ -58,7 +61,12 @@ def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO
                 name=METADATA_VERSION, min_version=METADATA_VERSION_MIN, max_version=METADATA_VERSION_MAX
             ),
             *(
-                [SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=GROUP_VERSION_MAX)]
+                [
+                    SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=GROUP_VERSION_MAX),
+                    SupportedFeatureKey(
+                        name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_MAX
+                    ),
+                ]
                 if version >= FEATURES_FROM_ZERO
                 else []
             ),
@@ -69,6 +77,11 @@ def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO
                 name=METADATA_VERSION,
                 min_version_level=METADATA_VERSION_MAX,
                 max_version_level=METADATA_VERSION_MAX,
+            ),
+            FinalizedFeatureKey(
+                name=TRANSACTION_VERSION,
+                min_version_level=TRANSACTION_VERSION_MAX,
+                max_version_level=TRANSACTION_VERSION_MAX,
             ),
             FinalizedFeatureKey(
                 name=GROUP_VERSION,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.dispatch import Api, Route
+from millrace.broker.handlers.transaction_gate import TransactionGate, copied
 from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
@@ -16,6 +18,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import response_frame
 from millrace.wire.produce_codec import (
     PartitionResult,
+    TopicRecords,
     TopicResult,
     decode_request,
     encode_response,
@@ -25,6 +28,7 @@ from millrace.wire.produce_codec import (
 if TYPE_CHECKING:
     from millrace.broker.connection import Connection, Slot
     from millrace.broker.services import Services
+    from millrace.coordinator.runtime import Answer
     from millrace.log.partition_log import Appended
     from millrace.replica.partition import Partition
 
@@ -65,6 +69,34 @@ def produce(
             )
             return
     reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
+    if transactional_id is not None:
+        reply.gate = TransactionGate(services.transactions, transactional_id, route.version)
+        waits = reply.gate.enter(partitions, topics)
+        if waits:
+            # The buffer will be read into again before the coordinator has answered.
+            connection.run_ordered(_append_after(waits, services, reply, copied(topics), acks))
+            return
+    _append_all(services, reply, topics, acks, now_ms)
+    if reply.unprepared:
+        connection.run_ordered(reply.prepare_and_append(services))
+    else:
+        reply.finish()
+
+
+async def _append_after(
+    waits: Sequence[Answer], services: Services, reply: _Reply, topics: Sequence[TopicRecords], acks: int
+) -> None:
+    """The coordinator stores that these partitions take part in the transaction; then they may be written."""
+    for wait in waits:
+        await wait
+    _append_all(services, reply, topics, acks, services.clock.wall_ms())
+    await reply.prepare_and_append(services)
+
+
+def _append_all(
+    services: Services, reply: _Reply, topics: Sequence[TopicRecords], acks: int, now_ms: int
+) -> None:
+    partitions = services.partitions
     for topic, topic_id, wanted in topics:
         by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
         results: list[PartitionResult] = []
@@ -79,10 +111,6 @@ def produce(
                 results.append(PartitionResult(index))
             else:
                 reply.append(results, partition, records, now_ms)
-    if reply.unprepared:
-        connection.run_ordered(reply.prepare_and_append(services))
-    else:
-        reply.finish()
 
 
 def _append_one(
@@ -167,6 +195,7 @@ class _Reply:
         "_started",
         "_timeout_ms",
         "_waits",
+        "gate",
         "topics",
         "unprepared",
     )
@@ -186,6 +215,8 @@ class _Reply:
         self._started = started
         self._acks = acks
         self._timeout_ms = timeout_ms
+        self.gate: TransactionGate | None = None
+        """Set for a producer with a transactional id."""
         self.topics: list[TopicResult] = []
         self.unprepared: list[tuple[list[PartitionResult], int, Partition, bytearray]] = []
         self._waits: list[tuple[list[PartitionResult], int, Partition, Appended]] | None = None
@@ -206,10 +237,15 @@ class _Reply:
         try:
             if self._acks == ALL_REPLICAS:
                 partition.refuse_if_too_few_replicas()
-            appended = partition.append(records, now_ms)
+            if self.gate is None:
+                appended = partition.append(records, now_ms)
+            else:
+                appended = self.gate.append(partition, records, now_ms)
         except MillraceError as error:
             partition.stats.produces_failed += 1
             result = _failure(partition.index, error)
+            if self.gate is not None:
+                result = result._replace(error_code=self.gate.code_of(error))
         else:
             log = partition.log
             result = PartitionResult(

@@ -1,4 +1,4 @@
-"""InitProducerId: the identity under which an idempotent producer numbers its batches."""
+"""InitProducerId: the identity under which an idempotent or transactional producer numbers its batches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import Final
 
 from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
+from millrace.broker.handlers.transactions import fenced_code
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
+from millrace.transactions.commands import Identity
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_EPOCH: Final = -1
 FIRST_EPOCH: Final = 0
+FENCED_FROM: Final = 4
 
 
 async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -21,21 +24,28 @@ async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) 
     # error: as in Kafka it gets a new id, which says the same to every partition as a higher epoch would.
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refused(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _refused(_transactional_error(request))
     try:
+        if request.transactional_id is not None:
+            return await _init_transactional(ctx, request, request.transactional_id)
         producer_id = await ctx.services.producer_ids.next()
     except MillraceError as error:
         return _refused(error_code(error))
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=FIRST_EPOCH)
 
 
-def _transactional_error(request: InitProducerIdRequest) -> ErrorCode:
-    """There is no transaction coordinator in this broker, however often a client asks, so the answer is one
-    that clients take as final. The APIs of transactions are not advertised, and most clients stop there."""
-    if request.transactional_id == "":
-        return ErrorCode.INVALID_REQUEST
-    return ErrorCode.UNSUPPORTED_VERSION
+async def _init_transactional(
+    ctx: RequestContext, request: InitProducerIdRequest, transactional_id: str
+) -> InitProducerIdResponse:
+    expected = None
+    if request.producer_id >= 0:
+        expected = Identity(request.producer_id, request.producer_epoch)
+    outcome = await ctx.services.transactions.init_producer(
+        transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
+    )
+    if isinstance(outcome, MillraceError):
+        return _refused(fenced_code(outcome, ctx.api_version, since=FENCED_FROM))
+    assert isinstance(outcome, Identity), outcome
+    return InitProducerIdResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

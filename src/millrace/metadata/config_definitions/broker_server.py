@@ -227,8 +227,8 @@ _OPERATION: Final = (
         name="metrics.listener",
         type=_STRING,
         default="127.0.0.1:9644",
-        doc="The host:port of the HTTP server for /metrics, /healthz and /readyz. Empty switches it off, "
-        "port 0 takes any free port.",
+        doc="The host:port of the HTTP server for /metrics, /healthz, /readyz and /v1/groups. Empty switches "
+        "it off, port 0 takes any free port.",
         valid=Check(_is_host_port, "host:port, or empty"),
     ),
     Setting(

@@ -11,6 +11,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
+from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
 from millrace.metadata.config_definitions.topic import TOPIC_SETTINGS
 
@@ -19,7 +20,7 @@ __all__: Final = ["BROKER_SETTINGS", "GROUP_OWN_SETTINGS", "KAFKA_ONLY", "TOPIC_
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
     for setting in sorted(
-        LOG_SETTINGS + SERVER_SETTINGS + GROUP_SETTINGS + CONSUMER_GROUP_SETTINGS,
+        LOG_SETTINGS + SERVER_SETTINGS + GROUP_SETTINGS + CONSUMER_GROUP_SETTINGS + TRANSACTION_SETTINGS,
         key=lambda setting: setting.name,
     )
 }

@@ -14,6 +14,8 @@ from millrace.broker.config import BrokerConfig
 from millrace.broker.context import Endpoint, RequestContext
 from millrace.broker.fetch_sessions import FetchSessions
 from millrace.broker.handlers import APIS
+from millrace.broker.markers import Markers
+from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.services import Services
 from millrace.core.clock import SystemIdSource
 from millrace.core.ids import NodeId, TopicId, TopicPartition
@@ -33,6 +35,8 @@ from millrace.metadata.service import Metadata, NewTopic
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.sim.store import MemoryStore
+from millrace.transactions.commands import TransactionSettings
+from millrace.transactions.service import Transactions, TransactionTopic
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.records import Record, build_batch
@@ -118,8 +122,22 @@ class Broker:
             offsets_topic=OffsetsTopic(partition_count=2),
             consumers=Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0)),
         )
+        producer_ids = ProducerIds(self.metadata)
+        markers = Markers(self.metadata, partitions, self.groups, FixedClock())
+        self.transactions = Transactions(
+            self.metadata,
+            partitions,
+            clock=FixedClock(),
+            settings=TransactionSettings(),
+            topic=TransactionTopic(partition_count=2),
+            next_producer_id=producer_ids.next,
+            write_marker=markers.write_for_coordinator,
+        )
         self.services = Services(
             groups=self.groups,
+            transactions=self.transactions,
+            markers=markers,
+            producer_ids=producer_ids,
             clock=FixedClock(),
             config=BrokerConfig(BrokerLayers(static=self._static)),
             metadata=self.metadata,
@@ -129,6 +147,10 @@ class Broker:
             fetch_bytes_max=2**20,
         )
         self._life: asyncio.Task[None] | None = None
+
+    def _leadership_changed(self, partition: Partition) -> None:
+        self.groups.runtime.leadership_changed(partition)
+        self.transactions.runtime.leadership_changed(partition)
 
     def _policy(self) -> Policy:
         return self.services.config.policy()
@@ -214,15 +236,14 @@ class Broker:
             )
             reconciler = Reconciler(
                 self.metadata,
-                Replicas(
-                    self.services.partitions, self.log_directory, self.groups.runtime.leadership_changed
-                ),
+                Replicas(self.services.partitions, self.log_directory, self._leadership_changed),
                 node_id=NODE_ID,
                 static=self._static,
                 on_broker_settings=self._set_layers,
             )
             await reconciler.start(tasks)
             self.groups.start(tasks)
+            self.transactions.start(tasks)
             self.metadata.wait_until_applied = reconciler.wait_until_applied
             started.set()
 

@@ -33,6 +33,13 @@ KAFKA_4_3 = {
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.END_TXN: (0, 5),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.ALTER_CONFIGS: (0, 2),
@@ -63,9 +70,9 @@ def test_the_advertised_versions_are_those_of_kafka_4_3(broker: Broker, version:
 
 def test_only_features_that_are_there_are_named(broker: Broker) -> None:
     response = broker.ask(named(), 4)
-    names = ["metadata.version", "group.version"]
-    assert [feature.name for feature in response.supported_features] == names
-    assert [feature.name for feature in response.finalized_features] == names
+    names = {"metadata.version", "group.version", "transaction.version"}
+    assert {feature.name for feature in response.supported_features} == names
+    assert {feature.name for feature in response.finalized_features} == names
     assert response.finalized_features_epoch >= 0
 
 

@@ -54,13 +54,14 @@ def test_half_an_identity_is_refused(broker: Broker, producer_id: int, epoch: in
 
 @pytest.mark.parametrize(
     "transactional_id, code",
-    [("payments", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)],
+    [("payments", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("", ErrorCode.INVALID_REQUEST)],
 )
-def test_transactions_are_refused_for_good(broker: Broker, transactional_id: str, code: ErrorCode) -> None:
+def test_a_transactional_id_must_be_one_whose_coordinator_was_looked_for(
+    broker: Broker, transactional_id: str, code: ErrorCode
+) -> None:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
     response = broker.ask(request, 5)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
-    assert not code.retriable
 
 
 def test_without_the_store_there_are_no_new_ids(broker: Broker) -> None:

@@ -1,8 +1,8 @@
-"""FindCoordinator: which broker looks after a group."""
+"""FindCoordinator: which broker looks after a group or a transactional id."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from millrace.broker.context import RequestContext
@@ -12,6 +12,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.metadata.image import NO_LEADER
+from millrace.transactions.service import TRANSACTION_TOPIC
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.find_coordinator import (
@@ -34,7 +35,11 @@ def find_coordinator(
         if ctx.services.metadata.image.topics.get(OFFSETS_TOPIC) is None:
             return _create_and_find(ctx, request)
         return _find_groups(ctx, request)
-    if request.key_type == TRANSACTION or (request.key_type == SHARE and ctx.api_version >= SHARE_FROM):
+    if request.key_type == TRANSACTION:
+        if ctx.services.metadata.image.topics.get(TRANSACTION_TOPIC) is None:
+            return _create_and_find_transactions(ctx, request)
+        return _find_transactions(ctx, request)
+    if request.key_type == SHARE and ctx.api_version >= SHARE_FROM:
         return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _failed(request, ErrorCode.INVALID_REQUEST)
 
@@ -47,13 +52,36 @@ async def _create_and_find(ctx: RequestContext, request: FindCoordinatorRequest)
     return _find_groups(ctx, request)
 
 
+async def _create_and_find_transactions(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    try:
+        await ctx.services.transactions.ensure_topic()
+    except MillraceError:
+        return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _find_transactions(ctx, request)
+
+
+def _find_transactions(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    return _find(ctx, request, TRANSACTION_TOPIC, ctx.services.transactions.partition_of)
+
+
 def _find_groups(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    return _find(ctx, request, OFFSETS_TOPIC, ctx.services.groups.partition_of)
+
+
+def _find(
+    ctx: RequestContext,
+    request: FindCoordinatorRequest,
+    topic_name: str,
+    partition_of: Callable[[str], int | None],
+) -> FindCoordinatorResponse:
     image = ctx.services.metadata.image
-    topic = image.topics.get(OFFSETS_TOPIC)
+    topic = image.topics.get(topic_name)
     brokers = reachable_brokers(ctx, image)
     response = FindCoordinatorResponse()
     for key in request.coordinator_keys:
-        index = ctx.services.groups.partition_of(key)
+        index = partition_of(key)
         leader = NO_LEADER if topic is None or index is None else topic.partitions[index].leader
         response.coordinators.append(_coordinator(key, leader, brokers))
     if ctx.api_version < SEVERAL_KEYS_FROM:

@@ -12,8 +12,9 @@ from millrace.broker.wire_errors import error_code
 from millrace.coordinator.errors import RecordsTooLarge
 from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
-from millrace.core.ids import TopicId
+from millrace.core.ids import NO_TOPIC_ID, TopicId
 from millrace.groups.commands import (
+    UNSTABLE,
     CommitOffsets,
     CommittedOffset,
     DeleteOffsets,
@@ -128,10 +129,13 @@ def offset_fetch(
             ]
         )
 
-    return all_answered([_fetch(ctx, group, image) for group in request.groups], respond)
+    stable = request.require_stable
+    return all_answered([_fetch(ctx, group, image, stable) for group in request.groups], respond)
 
 
-def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image) -> Outcome | Answer:
+def _fetch(
+    ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image, require_stable: bool
+) -> Outcome | Answer:
     partitions = None
     if group.topics is not None:
         partitions = [
@@ -140,7 +144,7 @@ def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image) ->
             if (name := _name(image, asked, ctx.api_version)) is not None
             for index in asked.partition_indexes
         ]
-    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch)
+    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch, require_stable)
     return ctx.services.groups.submit(group.group_id, command)
 
 
@@ -162,9 +166,10 @@ def _fetched(
                 _partition(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes
             ]
             continue
+        topic_id = asked.topic_id if version >= TOPIC_IDS_FROM else _topic_id(image, asked.name)
         for index in asked.partition_indexes:
             _, _, committed = next(found)
-            if committed is not None and _is_other(committed.topic_id, asked.topic_id):
+            if committed is not None and _is_other(committed.topic_id, topic_id):
                 committed = None
             topic.partitions.append(_partition(index, committed))
     return answer
@@ -175,6 +180,8 @@ def _all_fetched(
 ) -> OffsetFetchResponseGroup:
     topics: dict[str, OffsetFetchResponseTopics] = {}
     for name, index, committed in outcome.offsets:
+        if committed is not None and _is_other(committed.topic_id, _topic_id(image, name)):
+            continue
         topic = topics.get(name)
         if topic is None:
             known = image.topics.get(name)
@@ -204,6 +211,8 @@ def _fetch_failed(group: OffsetFetchRequestGroup, code: int, version: int) -> Of
 
 
 def _partition(index: int, committed: CommittedOffset | None, code: int = 0) -> OffsetFetchResponsePartitions:
+    if committed is UNSTABLE:
+        code, committed = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
     if committed is None:
         return OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=NO_OFFSET, error_code=code
@@ -263,12 +272,20 @@ def _name(image: Image, asked: OffsetFetchRequestTopics, version: int) -> str | 
     return None if topic is None else topic.name
 
 
+def _topic_id(image: Image, name: str) -> bytes:
+    topic = image.topics.get(name)
+    return NO_TOPIC_ID if topic is None else topic.topic_id
+
+
 def _unknown_topic(version: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_FROM else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _is_other(committed: bytes, asked: bytes) -> bool:
-    """Whether an offset is of a topic that had the same name before."""
+    """Whether an offset is of a topic that had the same name before.
+
+    Kafka looks only where a client asks by id. An offset of the old topic is wrong for the new one however
+    it is asked for, and it is there if the broker died between deleting the topic and its offsets."""
     return any(committed) and any(asked) and committed != asked
 
 

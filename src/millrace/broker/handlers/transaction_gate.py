@@ -1,0 +1,122 @@
+"""Which transactional batches of a Produce request may be appended: those of an open transaction that the
+coordinator knows to have the partition, and whose producer it knows (KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.wire_errors import error_code
+from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
+from millrace.core.ids import TopicPartition
+from millrace.log.transactions import EPOCH_PER_TRANSACTION
+from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
+from millrace.transactions.errors import EpochFenced, PartitionNotInTransaction, TransactionEnding
+from millrace.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_BIT
+from millrace.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from millrace.coordinator.runtime import Answer
+    from millrace.core.errors import MillraceError
+    from millrace.log.partition_log import Appended
+    from millrace.replica.partition import Partition
+    from millrace.replica.partitions import Partitions
+    from millrace.transactions.service import Transactions
+    from millrace.wire.produce_codec import TopicRecords
+
+ADDS_PARTITIONS_FROM: Final = 12
+"""From this version on a Produce request itself adds its partitions to the transaction."""
+ABORTABLE_FROM: Final = 11
+_PRODUCER: Final = struct.Struct(">h20xqh")
+"""From the attributes on: attributes, producer id, producer epoch."""
+
+
+class TransactionGate:
+    """For one request of a producer with a transactional id."""
+
+    __slots__ = ("_transactional_id", "_transactions", "_version")
+
+    def __init__(self, transactions: Transactions, transactional_id: str, version: int) -> None:
+        self._transactions = transactions
+        self._transactional_id = transactional_id
+        self._version = version
+
+    def enter(self, partitions: Partitions, topics: Iterable[TopicRecords]) -> list[Answer]:
+        """Bring the coordinator to know of all partitions; what has to be waited for before appending.
+
+        Its refusals are not looked at here: the coordinator is asked again when each batch is appended, so
+        that nothing can come between."""
+        unknown: dict[Identity, list[TopicPartition]] = {}
+        for topic, topic_id, wanted in topics:
+            by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
+            for index, records in wanted:
+                partition = None if by_index is None else by_index.get(index)
+                if partition is None or records is None:
+                    continue
+                producer = _transactional_producer(records)
+                if producer is not None and not partition.has_open_transaction(*producer):
+                    unknown.setdefault(producer, []).append(partition.topic_partition)
+        outcomes = [self._ask(producer, places) for producer, places in unknown.items()]
+        return [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
+
+    def _ask(self, producer: Identity, places: list[TopicPartition]) -> object:
+        name = self._transactional_id
+        command: object = VerifyPartitions(name, producer, places)
+        if self._version >= ADDS_PARTITIONS_FROM:
+            command = AddPartitions(
+                transactional_id=name,
+                producer=producer,
+                partitions=places,
+                transaction_version=EPOCH_PER_TRANSACTION,
+            )
+        return self._transactions.submit(name, command)
+
+    def append(self, partition: Partition, records: memoryview, now_ms: int) -> Appended:
+        producer = _transactional_producer(records)
+        if producer is None:
+            return partition.append(records, now_ms)
+        if not partition.has_open_transaction(*producer):
+            places = (partition.topic_partition,)
+            error = self._transactions.verify(VerifyPartitions(self._transactional_id, producer, places))
+            if error is not None:
+                raise error
+        return partition.append_transactional(records, now_ms)
+
+    def code_of(self, error: MillraceError) -> int:
+        """Older clients give up on errors that they do not know, so they are told one that they do."""
+        match error:
+            case CoordinatorLoading() | CoordinatorNotAvailable() | NotCoordinator():
+                return ErrorCode.NOT_ENOUGH_REPLICAS
+            case TransactionEnding() if self._version < ADDS_PARTITIONS_FROM:
+                return ErrorCode.NOT_ENOUGH_REPLICAS
+            case EpochFenced():
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            case PartitionNotInTransaction() if self._version < ABORTABLE_FROM:
+                return ErrorCode.INVALID_TXN_STATE
+            case _:
+                return error_code(error)
+
+
+def copied(topics: Iterable[TopicRecords]) -> list[TopicRecords]:
+    """The same request with records of its own."""
+    return [
+        (
+            topic,
+            topic_id,
+            [
+                (index, None if records is None else memoryview(bytearray(records)))
+                for index, records in wanted
+            ],
+        )
+        for topic, topic_id, wanted in topics
+    ]
+
+
+def _transactional_producer(records: memoryview) -> Identity | None:
+    """The producer of a transactional batch; None for all else, which the log judges by itself."""
+    if len(records) < HEADER_SIZE:
+        return None
+    attributes, producer_id, epoch = _PRODUCER.unpack_from(records, ATTRIBUTES_AT)
+    return Identity(producer_id, epoch) if attributes & TRANSACTIONAL_BIT else None

@@ -1,0 +1,93 @@
+"""Puts the markers of ended transactions where they belong: into a partition's log, and for
+`__consumer_offsets` through the groups that have offsets waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from millrace.core.clock import Clock
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicPartition
+from millrace.groups.commands import EndOffsetTransaction
+from millrace.groups.service import OFFSETS_TOPIC, Groups
+from millrace.log.errors import CoordinatorFenced, ProducerFenced
+from millrace.log.transactions import EndMarker
+from millrace.metadata.service import Metadata
+from millrace.replica.partitions import Partitions
+
+log = logging.getLogger(__name__)
+
+Settled = Callable[[MillraceError | None], None]
+
+
+class NotHere(MillraceError):
+    """The partition exists, and is not led by this broker."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"this broker does not lead {partition}")
+
+
+class Gone(MillraceError):
+    """There is no such partition, perhaps not any more."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"there is no {partition}")
+
+
+class Markers:
+    def __init__(self, metadata: Metadata, partitions: Partitions, groups: Groups, clock: Clock) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._groups = groups
+        self._clock = clock
+
+    def write_for_coordinator(
+        self, place: TopicPartition, marker: EndMarker, written: Callable[[bool], None]
+    ) -> None:
+        """As a coordinator wants it: done, which a partition that is gone or knows better is too, or not."""
+
+        def settled(error: MillraceError | None) -> None:
+            is_done = error is None or isinstance(error, Gone | ProducerFenced | CoordinatorFenced)
+            if error is not None:
+                log.info("%s: no marker for producer %d: %s", place, marker.producer_id, error)
+            written(is_done)
+
+        self.write(place, marker, settled)
+
+    def write(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
+        """Write a marker; `settled` is called when it is committed, at once if it can be."""
+        partition = self._partitions.find(*place)
+        if partition is None:
+            is_known = self._metadata.image.partition(*place) is not None
+            settled(NotHere(place) if is_known else Gone(place))
+            return
+        try:
+            if not partition.needs_marker(marker):
+                settled(None)
+                return
+            if place.topic == OFFSETS_TOPIC:
+                self._write_to_groups(place, marker, settled)
+                return
+            appended = partition.append_marker(marker, self._clock.wall_ms())
+        except MillraceError as error:
+            settled(error)
+            return
+        if partition.is_acknowledged(appended):
+            settled(None)
+            return
+        partition.waiting_produces.add(
+            appended.last_offset + 1, lambda is_there: settled(None if is_there else NotHere(place))
+        )
+
+    def _write_to_groups(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
+        outcome = self._groups.runtime.submit(place.partition, EndOffsetTransaction(marker))
+        if isinstance(outcome, asyncio.Future):
+            outcome.add_done_callback(lambda done: settled(_error_in(done.result())))
+        else:
+            settled(_error_in(outcome))
+
+
+def _error_in(outcome: object) -> MillraceError | None:
+    return outcome if isinstance(outcome, MillraceError) else None

@@ -1,0 +1,76 @@
+"""Tells every partition of a transaction how it has ended, as often as it takes.
+
+What is stored as prepared has been decided: nothing here may give up. A partition that is gone needs no
+marker; one whose leader, disk or coordinator cannot take it now gets it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from millrace.coordinator.runtime import Shard
+from millrace.core.ids import TopicPartition
+from millrace.log.transactions import EndMarker
+from millrace.transactions.commands import MarkersWritten, WriteMarkers
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+
+Written = Callable[[bool], None]
+"""Called with whether the marker is committed in the partition, or not needed any more; else it is tried
+again."""
+WriteMarker = Callable[[TopicPartition, EndMarker, Written], None]
+
+
+class MarkerSender:
+    def __init__(self, write_marker: WriteMarker) -> None:
+        self._write_marker = write_marker
+        self._is_over = False
+        self.retries_count = 0
+
+    def stop(self) -> None:
+        self._is_over = True
+
+    def send(self, shard: Shard, effect: WriteMarkers) -> None:
+        """Write the markers of one transaction, then tell the shard that it is complete."""
+        marker = EndMarker(
+            *effect.producer, effect.is_commit, shard.partition.leader_epoch, effect.transaction_version
+        )
+        missing = dict.fromkeys(effect.partitions)
+        if not missing:
+            self._complete(shard, effect)
+            return
+        for partition in effect.partitions:
+            self._write(shard, effect, marker, missing, partition)
+
+    def _write(
+        self,
+        shard: Shard,
+        effect: WriteMarkers,
+        marker: EndMarker,
+        missing: dict[TopicPartition, None],
+        partition: TopicPartition,
+    ) -> None:
+        if self._is_over or shard.is_over:
+            return
+        again = partial(self._write, shard, effect, marker, missing, partition)
+
+        def written(is_there: bool) -> None:
+            if not is_there:
+                self.retries_count += 1
+                asyncio.get_running_loop().call_later(RETRY_S, again)
+                return
+            missing.pop(partition, None)
+            if not missing:
+                self._complete(shard, effect)
+
+        self._write_marker(partition, marker, written)
+
+    def _complete(self, shard: Shard, effect: WriteMarkers) -> None:
+        if not (self._is_over or shard.is_over):
+            shard.submit(MarkersWritten(effect.transactional_id, effect.producer))

@@ -1,0 +1,207 @@
+"""The face of transactions to the rest of the broker: where a transactional id lives, its commands, and the
+markers that end transactions.
+
+It creates `__transaction_state` when the first transactional id is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.coordinator.errors import CoordinatorNotAvailable
+from millrace.coordinator.runtime import Answer, Outcome, Runtime, Shard
+from millrace.core.clock import Clock
+from millrace.core.errors import MillraceError
+from millrace.core.java_hash import java_hash
+from millrace.metadata.errors import MetadataError, TopicExists
+from millrace.metadata.service import Metadata, NewTopic
+from millrace.replica.partitions import Partitions
+from millrace.transactions.commands import (
+    EndTransaction,
+    Identity,
+    InitProducer,
+    TransactionSettings,
+    VerifyPartitions,
+    WriteMarkers,
+)
+from millrace.transactions.errors import InvalidTransactionalId
+from millrace.transactions.machine import TransactionMachine
+from millrace.transactions.markers import MarkerSender, WriteMarker
+from millrace.transactions.records import TransactionRecordCodec
+from millrace.transactions.transaction import Transaction
+
+TRANSACTION_TOPIC: Final = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionTopic:
+    """How `__transaction_state` is created."""
+
+    partition_count: int = 50
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+    segment_bytes: int = 104_857_600
+
+
+class Transactions:
+    """All transactional ids of the cluster that this broker coordinates."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        partitions: Partitions,
+        *,
+        clock: Clock,
+        settings: TransactionSettings,
+        topic: TransactionTopic,
+        next_producer_id: Callable[[], Awaitable[int]],
+        write_marker: WriteMarker,
+    ) -> None:
+        self.settings = settings
+        self._metadata = metadata
+        self._topic = topic
+        self._next_producer_id = next_producer_id
+        self._creation: asyncio.Task[None] | None = None
+        self._markers = MarkerSender(write_marker)
+        self.runtime = Runtime(
+            TRANSACTION_TOPIC,
+            partitions,
+            clock=clock,
+            codec=TransactionRecordCodec(),
+            new_machine=lambda _: TransactionMachine(settings),
+            perform=self._perform,
+        )
+
+    # Life.
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Load this broker's partitions, and end what was being ended, until `stop`."""
+        self.runtime.start(tasks)
+
+    def stop(self) -> None:
+        self._markers.stop()
+        self.runtime.stop()
+
+    def _perform(self, shard: Shard, effect: object) -> None:
+        assert isinstance(effect, WriteMarkers), effect
+        self._markers.send(shard, effect)
+
+    # Where transactional ids live.
+
+    def partition_of(self, transactional_id: str) -> int | None:
+        """The partition that holds a transactional id; None while there is no such topic."""
+        topic = self._metadata.image.topics.get(TRANSACTION_TOPIC)
+        return None if topic is None else java_hash(transactional_id) % len(topic.partitions)
+
+    async def ensure_topic(self) -> None:
+        """Return when `__transaction_state` is there; raises what kept it from being created."""
+        if self._metadata.image.topics.get(TRANSACTION_TOPIC) is not None:
+            return
+        if self._creation is None or self._creation.done():
+            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
+        await asyncio.shield(self._creation)
+
+    async def _create_topic(self) -> None:
+        wanted = self._topic
+        replicas = max(1, min(wanted.replication_factor, len(self._metadata.image.brokers)))
+        topic = NewTopic(
+            name=TRANSACTION_TOPIC,
+            partition_count=wanted.partition_count,
+            replication_factor=replicas,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(min(wanted.min_insync_replicas, replicas)),
+                "segment.bytes": str(wanted.segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+        (outcome,) = await self._metadata.create_topics([topic])
+        if isinstance(outcome, MetadataError) and not isinstance(outcome, TopicExists):
+            raise outcome
+
+    # Commands.
+
+    def submit(self, transactional_id: str, command: object) -> Outcome | Answer:
+        """Give a command to the partition that holds a transactional id. Errors are values."""
+        index = self.partition_of(transactional_id)
+        if index is None:
+            return CoordinatorNotAvailable(f"there is no {TRANSACTION_TOPIC} yet")
+        return self.runtime.submit(index, command)
+
+    async def init_producer(
+        self, transactional_id: str, *, timeout_ms: int, expected: Identity | None
+    ) -> Outcome:
+        """The identity under which a producer begins; what it had open before is aborted."""
+        if not transactional_id:
+            return InvalidTransactionalId()
+        machine = self.machine_of(transactional_id)
+        if isinstance(machine, MillraceError):
+            return machine
+        command = InitProducer(
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            expected=expected,
+            fresh_producer_id=await self._fresh_producer_id(machine, transactional_id),
+        )
+        return await outcome_of(self.submit(transactional_id, command))
+
+    async def end(
+        self, transactional_id: str, producer: Identity, *, is_commit: bool, transaction_version: int
+    ) -> Outcome:
+        """Commit or abort; the identity for the producer's next transaction."""
+        machine = self.machine_of(transactional_id)
+        if isinstance(machine, MillraceError):
+            return machine
+        transaction = machine.transactions.get(transactional_id)
+        fresh = None
+        if transaction is not None and transaction.is_exhausted:
+            fresh = await self._fresh_producer_id(machine, transactional_id)
+        command = EndTransaction(
+            transactional_id=transactional_id,
+            producer=producer,
+            is_commit=is_commit,
+            transaction_version=transaction_version,
+            fresh_producer_id=fresh,
+        )
+        return await outcome_of(self.submit(transactional_id, command))
+
+    async def _fresh_producer_id(self, machine: TransactionMachine, transactional_id: str) -> int | None:
+        if not machine.needs_fresh_producer_id(transactional_id):
+            return None
+        return await self._next_producer_id()
+
+    def verify(self, command: VerifyPartitions) -> MillraceError | None:
+        """Why these partitions may not be written to at this moment, or None."""
+        machine = self.machine_of(command.transactional_id)
+        return machine if isinstance(machine, MillraceError) else machine.verify(command)
+
+    # What there is.
+
+    def machine_of(self, transactional_id: str) -> TransactionMachine | MillraceError:
+        index = self.partition_of(transactional_id)
+        if index is None:
+            return CoordinatorNotAvailable(f"there is no {TRANSACTION_TOPIC} yet")
+        shard = self.runtime.shards.get(index)
+        if shard is None:
+            return self.runtime.absence(index)
+        assert isinstance(shard.machine, TransactionMachine), shard.machine
+        return shard.machine
+
+    def find(self, transactional_id: str) -> Transaction | MillraceError | None:
+        machine = self.machine_of(transactional_id)
+        if isinstance(machine, MillraceError):
+            return machine
+        return machine.transactions.get(transactional_id)
+
+    def all(self) -> Iterator[Transaction]:
+        for shard in self.runtime.shards.values():
+            assert isinstance(shard.machine, TransactionMachine), shard.machine
+            yield from shard.machine.transactions.values()
+
+
+async def outcome_of(outcome: Outcome | Answer) -> Outcome:
+    return await outcome if isinstance(outcome, asyncio.Future) else outcome
