@@ -360,7 +360,7 @@ class PartitionLog(LogFiles):
                 if not min_one:
                     return EMPTY_SLICE
                 end = found.end
-            return LogSlice(segment.file.handle(), start, end - start, False)
+            return LogSlice(segment.file.handle(), start, end - start, False, -1 if is_last else upper)
         return EMPTY_SLICE
 
     def _check_damage(self, segment: Segment, offset: int) -> None:
@@ -369,6 +369,26 @@ class PartitionLog(LogFiles):
                 raise CorruptLog(
                     segment.file.path, damaged.position, offset=offset, next_offset=damaged.next_offset
                 )
+
+    def range_end(self, found: LogSlice) -> int:
+        """An offset that no record of a slice reaches: not far behind its last one, found without reading
+        it."""
+        end = found.position + found.size_bytes
+        if found.upper_offset < 0:
+            segment, upper = self._active, self.log_end_offset
+            number = bisect_left(segment.recent_positions, end)
+            if number < len(segment.recent_positions):
+                return segment.recent_offsets[number]
+            if segment.recent_positions:
+                return upper
+        else:
+            upper = found.upper_offset
+            segment = self._segments[max(bisect_left(self._bases, upper) - 1, 0)]
+        index = segment.offset_index
+        following = index.count_below(1, end)
+        if following < index.count:
+            upper = min(upper, segment.base_offset + index.entry(following)[0] + 1)
+        return upper
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those that a reader of committed data has to skip between the two offsets."""

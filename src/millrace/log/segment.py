@@ -55,14 +55,18 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 class LogSlice:
     """Whole batches in one file, not read yet. `file` stays open for as long as the slice is held."""
 
-    __slots__ = ("file", "is_hot", "position", "size_bytes")
+    __slots__ = ("file", "is_hot", "position", "size_bytes", "upper_offset")
 
-    def __init__(self, file: FileHandle | None, position: int, size_bytes: int, is_hot: bool) -> None:
+    def __init__(
+        self, file: FileHandle | None, position: int, size_bytes: int, is_hot: bool, upper_offset: int = -1
+    ) -> None:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
         self.is_hot = is_hot
         """Appended a moment ago, so certainly in the page cache: no need to ask."""
+        self.upper_offset = upper_offset
+        """Where its segment ends; -1 for the active one."""
 
     def read(self) -> bytes:
         return self.file.read_at(self.position, self.size_bytes) if self.file is not None else b""

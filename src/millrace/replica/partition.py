@@ -219,13 +219,14 @@ class Partition:
             return log.read(offset, max_bytes, log.last_stable_offset, min_one)
         return log.read(offset, max_bytes, log.high_watermark, min_one)
 
-    def aborted_transactions(self, offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of transactions that a reader of committed records from `offset` on
-        must skip."""
+    def aborted_transactions(self, offset: int, found: LogSlice) -> list[tuple[int, int]]:
+        """(producer id, first offset) of transactions whose records are among those found at `offset`: a
+        reader of committed records must skip them."""
         log = self.log
+        end_offset = min(log.range_end(found), log.last_stable_offset)
         return [
             (aborted.producer_id, aborted.first_offset)
-            for aborted in log.aborted_transactions(offset, log.last_stable_offset)
+            for aborted in log.aborted_transactions(offset, end_offset)
         ]
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:

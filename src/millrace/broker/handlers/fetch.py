@@ -182,7 +182,7 @@ class _Fetch:
         records = found if found.size_bytes > 0 else None
         aborted = None
         if committed_only:
-            aborted = partition.aborted_transactions(target.fetch_offset) if records is not None else []
+            aborted = [] if records is None else partition.aborted_transactions(target.fetch_offset, records)
         return PartitionData(
             target.partition,
             0,
@@ -253,9 +253,18 @@ class _Fetch:
     def more_records(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
         if self._pending_bytes >= self._request.min_bytes and self._is_waiting:
+            if self._request.isolation_level == READ_COMMITTED and not self._sees_more():
+                # Records of an open transaction: there is nothing to read before it ends.
+                return
             # Soon, not now: batches that came together are fetched together.
             self._stop_waiting()
             self._services.wakeups.add(self._read_and_answer)
+
+    def _sees_more(self) -> bool:
+        return any(
+            partition is not None and partition.log.last_stable_offset > data.last_stable_offset
+            for _, partition, data in self._results
+        )
 
     def changed(self) -> None:
         if self._is_waiting:
