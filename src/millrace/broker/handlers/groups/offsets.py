@@ -14,7 +14,6 @@ from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId
 from millrace.groups.commands import (
-    UNSTABLE,
     CommitOffsets,
     CommittedOffset,
     DeleteOffsets,
@@ -129,13 +128,10 @@ def offset_fetch(
             ]
         )
 
-    stable = request.require_stable
-    return all_answered([_fetch(ctx, group, image, stable) for group in request.groups], respond)
+    return all_answered([_fetch(ctx, group, image) for group in request.groups], respond)
 
 
-def _fetch(
-    ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image, require_stable: bool
-) -> Outcome | Answer:
+def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image) -> Outcome | Answer:
     partitions = None
     if group.topics is not None:
         partitions = [
@@ -144,7 +140,7 @@ def _fetch(
             if (name := _name(image, asked, ctx.api_version)) is not None
             for index in asked.partition_indexes
         ]
-    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch, require_stable)
+    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch)
     return ctx.services.groups.submit(group.group_id, command)
 
 
@@ -211,8 +207,6 @@ def _fetch_failed(group: OffsetFetchRequestGroup, code: int, version: int) -> Of
 
 
 def _partition(index: int, committed: CommittedOffset | None, code: int = 0) -> OffsetFetchResponsePartitions:
-    if committed is UNSTABLE:
-        code, committed = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
     if committed is None:
         return OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=NO_OFFSET, error_code=code
