@@ -14,6 +14,7 @@ from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId
 from millrace.groups.commands import (
+    UNSTABLE,
     CommitOffsets,
     CommittedOffset,
     DeleteOffsets,
@@ -128,10 +129,13 @@ def offset_fetch(
             ]
         )
 
-    return all_answered([_fetch(ctx, group, image) for group in request.groups], respond)
+    stable = request.require_stable
+    return all_answered([_fetch(ctx, group, image, stable) for group in request.groups], respond)
 
 
-def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image) -> Outcome | Answer:
+def _fetch(
+    ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image, require_stable: bool
+) -> Outcome | Answer:
     partitions = None
     if group.topics is not None:
         partitions = [
@@ -140,7 +144,7 @@ def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image) ->
             if (name := _name(image, asked, ctx.api_version)) is not None
             for index in asked.partition_indexes
         ]
-    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch)
+    command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch, require_stable)
     return ctx.services.groups.submit(group.group_id, command)
 
 
@@ -207,6 +211,8 @@ def _fetch_failed(group: OffsetFetchRequestGroup, code: int, version: int) -> Of
 
 
 def _partition(index: int, committed: CommittedOffset | None, code: int = 0) -> OffsetFetchResponsePartitions:
+    if committed is UNSTABLE:
+        code, committed = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
     if committed is None:
         return OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=NO_OFFSET, error_code=code
