@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -11,12 +12,13 @@ import aiokafka
 import confluent_kafka
 import kafka
 from aiokafka.errors import NoOffsetForPartitionError as NoOffsetAiokafka
+from kafka.errors import IllegalStateError
 from kafka.errors import NoOffsetForPartitionError as NoOffsetKafkaPython
 from typing_extensions import override
 
 from tests.compat.groups.members import JavaMembers
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +161,14 @@ class KafkaPythonOffsets(OffsetClient):
         )
         try:
             deadline = time.monotonic() + DEADLINE_S
-            while not consumer.assignment() and time.monotonic() < deadline:
+            while time.monotonic() < deadline:
                 for records in consumer.poll(timeout_ms=100).values():
                     return int(records[0].offset)
-            return int(consumer.position(kafka.TopicPartition(topic, 0)))
+                # Partitions may be given and taken again while the group comes together.
+                with contextlib.suppress(IllegalStateError):
+                    if consumer.assignment():
+                        return int(consumer.position(kafka.TopicPartition(topic, 0)))
+            raise AssertionError("no partition was assigned")
         except NoOffsetKafkaPython:
             return None
         finally:
