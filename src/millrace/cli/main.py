@@ -79,6 +79,7 @@ CLI: Final = LazyGroup(
         "serve": ("serve", "Run a broker."),
         "topic": ("topic", "Create, list, describe, alter and delete topics."),
         "group": ("group", "List, describe, reset and delete consumer groups."),
+        "transaction": ("transaction", "List, describe and abort transactions, and find those that hang."),
         "produce": ("produce", "Send messages from standard input or files."),
         "consume": ("consume", "Read messages and print them."),
         "config": ("config", "Explain, show and change settings."),
