@@ -12,7 +12,8 @@ _TOOL: Final = "org.apache.kafka.tools.DumpLogSegments"
 _SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 # Lines that only describe what is there. All others name a file or complain.
 _DESCRIPTION: Final = (
-    r"^(baseOffset: .*isvalid: true$|\| offset: |offset: |timestamp: |producerId: |Log starting offset: |$)"
+    r"^(baseOffset: .*isvalid: true$|\| offset: |offset: |timestamp: |producerId: |version: 0 producerId: "
+    r"|Log starting offset: |$)"
 )
 _EXPECTED: Final = ("Dumping ", "Starting offset: ")
 _EMPTY_INDEX: Final = ".index is empty."
