@@ -159,12 +159,14 @@ class ConsumerMember(Member):
 
     @override
     def join(self) -> None:
-        self._send(owned={})
+        # A heartbeat may have come before a second try.
+        if not self.is_waiting:
+            self._send(owned={})
 
     @override
     def beat(self) -> None:
         if not self.is_waiting:
-            self._send(owned=None)
+            self._send(owned={} if self.epoch == 0 else None)
 
     def _send(self, owned: dict[uuid.UUID, set[int]] | None) -> None:
         sent = None if owned is None else {each: sorted(numbers) for each, numbers in owned.items()}
