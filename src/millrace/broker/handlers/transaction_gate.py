@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from millrace.core.ids import TopicPartition
+from millrace.log.errors import OutOfOrderSequence
 from millrace.log.transactions import EPOCH_PER_TRANSACTION
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import EpochFenced, PartitionNotInTransaction, TransactionEnding
-from millrace.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_BIT
+from millrace.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, PRODUCER_ID_AT, TRANSACTIONAL_BIT
 from millrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ ADDS_PARTITIONS_FROM: Final = 12
 ABORTABLE_FROM: Final = 11
 _PRODUCER: Final = struct.Struct(">h20xqh")
 """From the attributes on: attributes, producer id, producer epoch."""
+_SEQUENCE: Final = struct.Struct(">i")
+SEQUENCE_AT: Final = PRODUCER_ID_AT + 10
 
 
 class TransactionGate:
@@ -82,6 +85,8 @@ class TransactionGate:
             error = self._transactions.verify(VerifyPartitions(self._transactional_id, producer, places))
             if error is not None:
                 raise error
+            if self._version >= ADDS_PARTITIONS_FROM:
+                _check_first(partition, producer, records)
         return partition.append_transactional(records, now_ms)
 
     def code_of(self, error: MillraceError) -> int:
@@ -97,6 +102,14 @@ class TransactionGate:
                 return ErrorCode.INVALID_TXN_STATE
             case _:
                 return error_code(error)
+
+
+def _check_first(partition: Partition, producer: Identity, records: memoryview) -> None:
+    """A transaction's first batch has the number 0. Another one has overtaken it: the first was told to come
+    again, because the transaction before was still being ended."""
+    (sequence,) = _SEQUENCE.unpack_from(records, SEQUENCE_AT)
+    if sequence and producer.producer_id not in partition.log.producers.entries:
+        raise OutOfOrderSequence(producer.producer_id, expected=0, sequence=sequence)
 
 
 def copied(topics: Iterable[TopicRecords]) -> list[TopicRecords]:

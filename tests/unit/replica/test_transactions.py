@@ -1,0 +1,147 @@
+"""Markers, the last stable offset and the lists of aborted transactions, as a partition keeps them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.log.config import LogConfig
+from millrace.log.errors import CoordinatorFenced, ProducerFenced, TransactionOpen, UnverifiedTransaction
+from millrace.log.transactions import EndMarker
+from millrace.replica.partition import Partition, TopicStats
+from millrace.sim.volume import SimVolume
+from millrace.wire.records import Record, build_batch
+from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk
+
+PRODUCER = 7
+
+
+@pytest.fixture
+def partition() -> Iterator[Partition]:
+    disk = Disk(SimVolume(random.Random(1)), "/data", LogConfig())
+    led = Partition(PARTITION, TOPIC_ID, disk.log(), TopicStats(), lambda _: None)
+    led.lead(1, 3)
+    yield led
+    disk.dispose()
+
+
+def batch(
+    producer_id: int = PRODUCER,
+    *,
+    epoch: int = 0,
+    sequence: int = 0,
+    count: int = 1,
+    transactional: bool = True,
+) -> memoryview:
+    records = [Record(number, NOW_MS, b"k", b"v" * 50) for number in range(count)]
+    return memoryview(
+        bytearray(
+            build_batch(
+                records,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+        )
+    )
+
+
+def end(
+    partition: Partition, *, commit: bool, producer_id: int = PRODUCER, epoch: int = 1, version: int = 2
+) -> None:
+    marker = EndMarker(producer_id, epoch, commit, 0, version)
+    if partition.needs_marker(marker):
+        partition.append_marker(marker, NOW_MS)
+
+
+def aborted(partition: Partition, offset: int) -> list[tuple[int, int]]:
+    found = partition.read(offset, 2**20, committed_only=True, min_one=True)
+    return partition.aborted_transactions(offset, found)
+
+
+def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(partition: Partition) -> None:
+    log = partition.log
+    partition.append_transactional(batch(count=2), NOW_MS)
+    partition.append_transactional(batch(8), NOW_MS)
+    partition.append(memoryview(bytearray(build_batch([Record(0, NOW_MS, None, b"plain")]))), NOW_MS)
+    assert (log.last_stable_offset, log.high_watermark) == (0, 4)
+    end(partition, commit=True)
+    assert log.last_stable_offset == 2
+    end(partition, commit=False, producer_id=8)
+    assert log.last_stable_offset == log.high_watermark == 6
+
+
+def test_readers_are_told_of_the_aborted_transactions_in_what_they_fetch(partition: Partition) -> None:
+    partition.append_transactional(batch(), NOW_MS)
+    end(partition, commit=False)
+    partition.append_transactional(batch(epoch=1), NOW_MS)
+    end(partition, commit=True, epoch=2)
+    partition.append_transactional(batch(epoch=2), NOW_MS)
+    end(partition, commit=False, epoch=3)
+    assert aborted(partition, 0) == [(PRODUCER, 0), (PRODUCER, 4)]
+    assert aborted(partition, 2) == [(PRODUCER, 4)]
+    first = partition.read(0, 1, committed_only=True, min_one=True)
+    assert partition.aborted_transactions(0, first) == [(PRODUCER, 0)], "not those behind the fetched range"
+
+
+def test_a_record_of_an_ended_transaction_is_refused(partition: Partition) -> None:
+    """F15."""
+    partition.append_transactional(batch(), NOW_MS)
+    end(partition, commit=False)
+    with pytest.raises(ProducerFenced):
+        partition.append_transactional(batch(sequence=1), NOW_MS)
+    assert partition.log.last_stable_offset == partition.log.high_watermark
+
+
+def test_a_late_marker_does_not_end_a_later_transaction(partition: Partition) -> None:
+    """F16, seen from the partition."""
+    partition.append_transactional(batch(), NOW_MS)
+    end(partition, commit=True)
+    end_offset = partition.log.log_end_offset
+    end(partition, commit=True)
+    assert partition.log.log_end_offset == end_offset, "sent again by a coordinator that was restarted"
+    partition.append_transactional(batch(epoch=1), NOW_MS)
+    with pytest.raises(ProducerFenced):
+        end(partition, commit=True)
+    assert partition.log.last_stable_offset == end_offset
+
+
+def test_a_replaced_coordinator_cannot_write_markers(partition: Partition) -> None:
+    partition.append_marker(EndMarker(PRODUCER, 1, True, 5, 0), NOW_MS)
+    with pytest.raises(CoordinatorFenced):
+        partition.needs_marker(EndMarker(PRODUCER, 1, True, 4, 0))
+
+
+def test_only_who_knows_the_transaction_may_write_in_it(partition: Partition) -> None:
+    """S14."""
+    with pytest.raises(UnverifiedTransaction):
+        partition.append(batch(), NOW_MS)
+    partition.append_transactional(batch(), NOW_MS)
+    with pytest.raises(TransactionOpen):
+        partition.append(batch(sequence=1, transactional=False), NOW_MS)
+    assert partition.has_open_transaction(PRODUCER, 0)
+    assert not partition.has_open_transaction(PRODUCER, 1)
+
+
+def test_older_producers_go_on_with_their_epoch_and_sequence(partition: Partition) -> None:
+    partition.append_transactional(batch(), NOW_MS)
+    end(partition, commit=True, epoch=0, version=0)
+    partition.append_transactional(batch(sequence=1), NOW_MS)
+    assert partition.log.last_stable_offset == 2
+    end(partition, commit=False, epoch=0, version=0)
+    assert aborted(partition, 0) == [(PRODUCER, 2)]
+
+
+def test_a_marker_counts_only_when_it_is_committed(partition: Partition) -> None:
+    """What a reader has seen as committed must not become open again when the leader is lost."""
+    log = partition.log
+    partition.append_transactional(batch(), NOW_MS)
+    high_watermark = log.high_watermark
+    partition.append_marker(EndMarker(PRODUCER, 1, True, 0, 2), NOW_MS)
+    log.high_watermark = high_watermark
+    assert log.last_stable_offset == 0
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset == 2
