@@ -46,13 +46,10 @@ def coordinator(broker: Broker) -> Broker:
 
 def init(broker: Broker, version: int = 5) -> tuple[int, int]:
     request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
-    for _ in range(3):
+    response = broker.ask(request, version)
+    if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        # What was open is aborted meanwhile.
         response = broker.ask(request, version)
-        if response.error_code not in (
-            ErrorCode.CONCURRENT_TRANSACTIONS,
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ):
-            break
     assert response.error_code == ErrorCode.NONE
     return response.producer_id, response.producer_epoch
 
