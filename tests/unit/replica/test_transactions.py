@@ -12,7 +12,7 @@ from millrace.log.errors import CoordinatorFenced, ProducerFenced, TransactionOp
 from millrace.log.transactions import EndMarker
 from millrace.replica.partition import Partition, TopicStats
 from millrace.sim.volume import SimVolume
-from millrace.wire.records import Record, build_batch
+from millrace.wire.records import Record, build_batch, check_batch, split_batches
 from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk
 
 PRODUCER = 7
@@ -145,3 +145,41 @@ def test_a_marker_counts_only_when_it_is_committed(partition: Partition) -> None
     assert log.last_stable_offset == 0
     log.high_watermark = log.log_end_offset
     assert log.last_stable_offset == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_fetch_misses_an_aborted_transaction_in_its_range(seed: int) -> None:
+    """Over several segments, with fetches of any size from anywhere: what is listed is at least what is
+    there, and nothing that ended before."""
+    chance = random.Random(seed)
+    config = LogConfig(segment_bytes=3_000, index_interval_bytes=200)
+    disk = Disk(SimVolume(random.Random(1)), "/data", config)
+    led = Partition(PARTITION, TOPIC_ID, disk.log(), TopicStats(), lambda _: None)
+    led.lead(1, 3)
+    epochs = dict.fromkeys(range(3), 0)
+    open_since: dict[int, list[int]] = {}
+    gone: list[tuple[int, int, int]] = []
+    for _ in range(150):
+        producer_id = chance.randrange(3)
+        if producer_id in open_since and chance.random() < 0.4:
+            is_commit = chance.random() < 0.5
+            end(led, commit=is_commit, producer_id=producer_id, epoch=epochs[producer_id] + 1)
+            epochs[producer_id] += 1
+            first, _sequence = open_since.pop(producer_id)
+            if not is_commit:
+                gone.append((producer_id, first, led.log.log_end_offset - 1))
+        else:
+            began = open_since.setdefault(producer_id, [led.log.log_end_offset, 0])
+            led.append_transactional(batch(producer_id, epoch=epochs[producer_id], sequence=began[1]), NOW_MS)
+            began[1] += 1
+    assert len(led.log.segments) > 3
+    for offset in range(led.log.last_stable_offset):
+        found = led.read(offset, chance.choice([1, 300, 5_000]), committed_only=True, min_one=True)
+        last = [header.last_offset for header in map(check_batch, split_batches(memoryview(found.read())))][
+            -1
+        ]
+        listed = led.aborted_transactions(offset, found)
+        needed = [(who, first) for who, first, marker in gone if first <= last and marker >= offset]
+        assert [each for each in needed if each not in listed] == []
+        assert all(marker >= offset for who, first, marker in gone if (who, first) in listed)
+    disk.dispose()
