@@ -1,4 +1,4 @@
-"""Regular expressions over topic names, as members of consumer groups may subscribe with.
+"""Regular expressions over names: topics that members of consumer groups subscribe to, transactional ids.
 
 RE2 is safe to run for anybody: no expression takes more than linear time. What a pattern matches is kept by
 name, so that after a change of topics only new names are looked at.

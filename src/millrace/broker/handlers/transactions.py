@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
@@ -14,6 +13,8 @@ from millrace.broker.wire_errors import error_code
 from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
+from millrace.groups.errors import InvalidPattern
+from millrace.groups.patterns import TopicPattern
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.transactions import EPOCH_PER_TRANSACTION, NO_TRANSACTION_VERSION, EndMarker
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
@@ -274,10 +275,13 @@ def list_transactions(
     transactions = ctx.services.transactions
     if transactions.runtime.is_loading:
         return listed.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    try:
-        pattern = re.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
-    except re.error:
-        return listed.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    matched: frozenset[str] | None = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = TopicPattern(request.transactional_id_pattern)
+        except InvalidPattern:
+            return listed.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        *_, matched = pattern.resolve(each.transactional_id for each in transactions.all())
     names = State.__members__
     wanted = [names[name] for name in request.state_filters if name in names]
     now_ms = ctx.services.clock.wall_ms()
@@ -290,7 +294,7 @@ def list_transactions(
                 request.duration_filter < 0
                 or (each.started_ms >= 0 and now_ms - each.started_ms > request.duration_filter)
             )
-            and (pattern is None or pattern.fullmatch(each.transactional_id) is not None)
+            and (matched is None or each.transactional_id in matched)
         )
 
     return listed.ListTransactionsResponse(
