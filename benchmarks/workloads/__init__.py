@@ -11,6 +11,7 @@ from benchmarks.workloads.partitions import Partitions
 from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
 from benchmarks.workloads.requests import SingleRecordRequests
 from benchmarks.workloads.startup import StartUp
+from benchmarks.workloads.transactions import Transactions
 from tools.kafka_distribution import KafkaDistribution
 
 
@@ -26,6 +27,7 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
         SingleRecordRequests(),
         GroupCommit(),
         GroupRebalance(),
+        Transactions(),
     ]
 
 
