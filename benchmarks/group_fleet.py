@@ -18,6 +18,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from benchmarks import group_frames as frames
+from benchmarks.connection import Connection
 
 RECEIVE_BYTES: Final = 256 * 1024
 EVENTS_MAX: Final = 512
@@ -209,6 +210,9 @@ class Fleet:
         self._epoll = select.epoll()
         self._beats: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        # Every client asks this first, and the first question makes the broker create the topic for groups.
+        with Connection(*address) as connection:
+            connection.request(frames.find_coordinator("any"))
 
     def add(self, members: Iterable[Member]) -> None:
         added = list(members)
