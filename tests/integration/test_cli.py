@@ -52,8 +52,17 @@ class Shell:
 
     def popen(self, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [MILLRACE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment
+            [MILLRACE, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+            # A test run in the background ignores Ctrl-C, and its children would inherit that.
+            preexec_fn=_obey_interrupts,  # noqa: PLW1509 - no threads of ours in the child
         )
+
+
+def _obey_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +188,7 @@ def test_follow_prints_what_comes_and_ends_quietly(shell: Shell) -> None:
     shell.run("produce", "followed", stdin=b"after\n")
     assert follower.stdout.readline() == b"after\n"
     follower.send_signal(signal.SIGINT)
-    _, errors = follower.communicate(timeout=20)
+    _, errors = follower.communicate(timeout=60)
     assert follower.returncode == 130
     assert b"Traceback" not in errors
 
@@ -188,7 +197,7 @@ def test_follow_up_to_an_offset_ends_by_itself(shell: Shell) -> None:
     shell.run("topic", "create", "awaited", "-p", "1")
     follower = shell.popen("consume", "awaited", "--follow", "--from", "0", "--to", "2")
     shell.run("produce", "awaited", stdin=b"1\n2\n3\n")
-    output, _ = follower.communicate(timeout=20)
+    output, _ = follower.communicate(timeout=60)
     assert (output, follower.returncode) == (b"1\n2\n", 0)
 
 

@@ -261,7 +261,8 @@ def test_a_decompression_bomb_is_refused(broker: MillraceProcess, witness: RawCo
     before = broker.resident_bytes()
     outcome = produce(witness, topic, data)
     assert outcome["error_code"] in ("corrupt_message", "invalid_record", "message_too_large"), outcome
-    assert broker.resident_bytes() < before + 90 * MEGABYTE
+    # At most what max.decompressed.message.bytes allows, and a little around it.
+    assert broker.resident_bytes() < before + 130 * MEGABYTE
     assert end_offset(witness, topic) == 0
     assert produce(witness, topic, batch([b"fine"]))["error_code"] == "none"
 

@@ -83,13 +83,15 @@ class Group:
         own = {"group.protocol": "consumer"} | ({"group.remote.assignor": assignor} if assignor else {})
         return self._java(own | dict(config or {}), subscription, instance)
 
-    def wait_balanced(self, *members: Member, deadline_s: float = 30.0) -> None:
-        """Wait until these members own all partitions, each one owner, and everybody has some."""
+    def wait_balanced(self, *members: Member, deadline_s: float = 60.0) -> None:
+        """Wait until these members own all partitions, each one owner, and everybody has its share."""
 
         def is_balanced() -> bool:
             owned = [member.owned for member in members]
             together = [partition for each in owned for partition in each]
-            return len(together) == len(self.partitions) == len(set(together)) and all(owned)
+            # On the way there a group of the new protocol may own everything, but not yet evenly.
+            is_even = max(map(len, owned)) - min(map(len, owned)) <= 1
+            return len(together) == len(self.partitions) == len(set(together)) and all(owned) and is_even
 
         self._wait(
             is_balanced,
@@ -97,7 +99,7 @@ class Group:
             lambda: f"no balance: { {member.name: sorted(member.owned) for member in members} }",
         )
 
-    def wait_processed(self, numbers: set[int], deadline_s: float = 30.0) -> None:
+    def wait_processed(self, numbers: set[int], deadline_s: float = 60.0) -> None:
         def seen() -> set[int]:
             return {each.number for each in history.processings(self.members)}
 
@@ -110,7 +112,7 @@ class Group:
             ),
         )
 
-    def wait_progress(self, member: Member, records: int = 1, deadline_s: float = 30.0) -> None:
+    def wait_progress(self, member: Member, records: int = 1, deadline_s: float = 60.0) -> None:
         """Wait until the member has processed so many more records."""
         wanted = member.processed_count + records
         member.wait_for(lambda: member.processed_count >= wanted, deadline_s)
