@@ -38,6 +38,8 @@ def read_committed(bootstrap: str, topic: str, partitions: int = 1) -> list[str]
             "group.id": "never-joined",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            # The end of a partition is told when a fetch comes back empty.
+            "fetch.wait.max.ms": 10,
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-RECORDS_AT_ONCE: Final = 25
 
-
-def copy(bootstrap: str, source: str, target: str, name: str) -> None:
+def copy(bootstrap: str, source: str, target: str, name: str, records_at_once: int) -> None:
     consumer: Any = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -45,7 +43,7 @@ def copy(bootstrap: str, source: str, target: str, name: str) -> None:
     producer.init_transactions(20)
     consumer.subscribe([source])
     while True:
-        messages = consumer.consume(RECORDS_AT_ONCE, timeout=0.02)
+        messages = consumer.consume(records_at_once, timeout=0.02)
         for message in messages:
             if message.error() is not None and message.error().code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(message.error())

@@ -154,8 +154,7 @@ def test_no_commit_is_lost_or_split_by_repeated_kills(
     kills, dice = (1 if against == "kafka" else 5), random.Random(11)
     stopping: list[bool] = []
 
-    def write_until_stopped(client: str) -> list[str]:
-        producer = make(client)
+    def write_until_stopped(producer: Producer, client: str) -> list[str]:
         committed: list[str] = []
         while not stopping:
             value = f"{client} {len(committed)}"
@@ -163,8 +162,12 @@ def test_no_commit_is_lost_or_split_by_repeated_kills(
             committed.append(value)
         return committed
 
+    producers = {client: make(client) for client in CLIENTS}
     with ThreadPoolExecutor(len(CLIENTS)) as pool:
-        writing = {client: pool.submit(write_until_stopped, client) for client in CLIENTS}
+        writing = {
+            client: pool.submit(write_until_stopped, producer, client)
+            for client, producer in producers.items()
+        }
         for _ in range(kills):
             time.sleep(dice.uniform(0.2, 0.8))
             own_broker.kill()
