@@ -115,7 +115,7 @@ def test_a_copier_that_is_killed_a_hundred_times_copies_exactly(
         lives_with_progress += now > seen
         seen = now
     assert nursery.failures() == [], "a copier ended by itself"
-    assert lives_with_progress > KILLS / 4, "it was hardly ever killed in the middle of its work"
+    assert lives_with_progress > KILLS / 10, "it was hardly ever killed in the middle of its work"
     # What is left is copied in larger pieces: clients of Kafka pause between transactions.
     last = nursery.start_copier(**copier, records_at_once=2_000)
     total = sum(map(len, feed.written.values()))
