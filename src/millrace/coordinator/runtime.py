@@ -36,7 +36,7 @@ from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.wire.batch_header import HEADER_SIZE
 from millrace.wire.records import Record as StoredRecord
-from millrace.wire.records import build_batch
+from millrace.wire.records import build_batch, build_plain_batch
 
 log = logging.getLogger(__name__)
 
@@ -189,12 +189,11 @@ class Shard:
         try:
             last_offset = -1
             for piece in pieces:
-                records = [StoredRecord(at, now_ms, key, value) for at, (key, value) in enumerate(piece)]
                 if producer is None:
-                    batch = memoryview(bytearray(build_batch(records)))
+                    batch = memoryview(build_plain_batch(piece, now_ms))
                     last_offset = self.partition.append(batch, now_ms).last_offset
                 else:
-                    last_offset = self._append_transactional(records, producer, now_ms)
+                    last_offset = self._append_transactional(piece, producer, now_ms)
             if marker is not None:
                 last_offset = self.partition.append_marker(marker, now_ms).last_offset
         except MillraceError as error:
@@ -206,9 +205,11 @@ class Shard:
             self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
         return True
 
-    def _append_transactional(self, records: list[StoredRecord], producer: Producer, now_ms: int) -> int:
+    def _append_transactional(
+        self, piece: list[tuple[bytes, bytes | None]], producer: Producer, now_ms: int
+    ) -> int:
         batch = build_batch(
-            records,
+            [StoredRecord(at, now_ms, key, value) for at, (key, value) in enumerate(piece)],
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             base_sequence=0,

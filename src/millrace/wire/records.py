@@ -48,6 +48,7 @@ __all__ = [
     "assemble_batch",
     "build_batch",
     "build_marker",
+    "build_plain_batch",
     "check_batch",
     "inflate_records",
     "read_control_marker",
@@ -244,6 +245,57 @@ def build_batch(
         records_count=len(records),
     )
     return assemble_batch(header, encoded, codec, level)
+
+
+def build_plain_batch(records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
+    """A batch of keys and values at one time, uncompressed and without headers, as coordinators write them.
+
+    The same bytes as `build_batch` makes, in a fraction of the time: each commit of offsets makes one."""
+    parts = [bytes(HEADER_SIZE)]
+    size = HEADER_SIZE
+    for offset_delta, (key, value) in enumerate(records):
+        # Attributes and the timestamp's delta are zero; there are no headers.
+        body = b"\0\0" + _varint(offset_delta) + _varint(len(key)) + key
+        body += b"\1\0" if value is None else _varint(len(value)) + value + b"\0"
+        length = _varint(len(body))
+        parts.append(length)
+        parts.append(body)
+        size += len(length) + len(body)
+    batch = bytearray().join(parts)
+    count = len(records)
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        size - LENGTH_END,
+        NO_EPOCH,
+        MAGIC,
+        0,
+        0,
+        count - 1,
+        timestamp_ms,
+        timestamp_ms,
+        NO_PRODUCER_ID,
+        -1,
+        NO_SEQUENCE,
+        count,
+    )
+    UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
+
+
+def _varint(value: int) -> bytes:
+    return _VARINTS[value] if value < len(_VARINTS) else _encoded_varint(value)
+
+
+def _encoded_varint(value: int) -> bytes:
+    output = bytearray()
+    append_varint(output, value)
+    return bytes(output)
+
+
+_VARINTS: Final = tuple(_encoded_varint(value) for value in range(512))
+"""Lengths and offsets of internal records are nearly always small."""
 
 
 def build_marker(

@@ -26,6 +26,7 @@ from millrace.wire.records import (
     assemble_batch,
     build_batch,
     build_marker,
+    build_plain_batch,
     check_batch,
     inflate_records,
     read_control_marker,
@@ -304,3 +305,17 @@ def test_varints_round_trip(value: int) -> None:
 
 def _header(count: int) -> BatchHeader:
     return BatchHeader(0, 0, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, count)
+
+
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=700), st.none() | st.binary(max_size=700)), min_size=1, max_size=600
+    ),
+    st.integers(0, 2**50),
+)
+@settings(max_examples=60)
+def test_the_short_way_to_a_plain_batch_makes_the_same_bytes(
+    pairs: list[tuple[bytes, bytes | None]], timestamp_ms: int
+) -> None:
+    records = [Record(offset, timestamp_ms, key, value) for offset, (key, value) in enumerate(pairs)]
+    assert bytes(build_plain_batch(pairs, timestamp_ms)) == build_batch(records)
