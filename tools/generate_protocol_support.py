@@ -39,7 +39,6 @@ NOTES: Final[dict[int, str]] = {
     "not served",
     26: "the markers are written before the answer leaves, where this broker leads all partitions: the next "
     "transaction never has to wait for them",
-    66: "patterns are Python's regular expressions",
     32: "topics, brokers, loggers and consumer groups; client metrics have no settings here",
     33: "unknown names are refused for brokers too, where Kafka takes them",
     44: "unknown names are refused for brokers too, where Kafka takes them",
