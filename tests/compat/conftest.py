@@ -12,9 +12,7 @@ from tests.harness.process import BrokerProcess
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "num.partitions": "3",
-    # Tests write old timestamps; retention must not delete them in the middle of a run, nor 30 s after its
-    # start, when it first looks.
-    "log.initial.task.delay.ms": "3600000",
+    # Tests write old timestamps; retention must not delete them in the middle of a long run.
     "log.retention.check.interval.ms": "3600000",
 }
 

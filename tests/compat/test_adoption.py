@@ -21,7 +21,7 @@ from tests.harness.topics import admin_client, create_topic
 
 pytestmark = [pytest.mark.java, pytest.mark.millrace_only, pytest.mark.slow]
 
-SETTINGS = {"log.initial.task.delay.ms": "3600000", "log.retention.check.interval.ms": "3600000"}
+SETTINGS = {"log.retention.check.interval.ms": "3600000"}
 
 
 @pytest.fixture

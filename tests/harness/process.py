@@ -37,6 +37,11 @@ def eventually(holds: Callable[[], bool], deadline_s: float = 15.0, pause_s: flo
         time.sleep(pause_s)
 
 
+UNHURRIED: Final = {"log.initial.task.delay.ms": "3600000"}
+"""Tests write old timestamps: retention must not take its first look, 30 s after the start, between two of
+their steps."""
+
+
 class BrokerProcess:
     """A broker on 127.0.0.1. Subclasses say how it is started; everything else is the same for both."""
 
@@ -45,7 +50,7 @@ class BrokerProcess:
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.data_dir = directory / "data"
-        self.settings: dict[str, str] = dict(settings or {})
+        self.settings: dict[str, str] = {**UNHURRIED, **(settings or {})}
         self.host = "127.0.0.1"
         self.port = free_port()
         self.output_path = directory / f"{self.kind}.out"

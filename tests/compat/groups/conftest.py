@@ -14,7 +14,6 @@ from tools.kafka_distribution import KafkaUnavailable
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
-    "log.initial.task.delay.ms": "3600000",
     "log.retention.check.interval.ms": "3600000",
     "offsets.topic.num.partitions": "8",
     "offsets.topic.replication.factor": "1",

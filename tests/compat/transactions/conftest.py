@@ -16,7 +16,6 @@ from tools.kafka_distribution import KafkaUnavailable, locate
 
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
-    "log.initial.task.delay.ms": "3600000",
     "log.retention.check.interval.ms": "3600000",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
