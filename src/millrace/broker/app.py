@@ -4,12 +4,9 @@ does."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import random
 import resource
 import signal
-import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -30,8 +27,8 @@ from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.readiness import Readiness
 from millrace.broker.server import Server, ServerLimits
 from millrace.broker.services import Services
+from millrace.broker.surroundings import Surroundings, of_this_machine
 from millrace.broker.upkeep import Flusher, enforce_retention
-from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
 from millrace.groups.commands import GroupSettings
@@ -41,10 +38,8 @@ from millrace.groups.lag import LagReader
 from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.cleaner import LogCleaner
 from millrace.log.cleaner_policy import CleanerConfig
-from millrace.log.compaction_runner import WorkerRunner
 from millrace.log.config import LogConfig
 from millrace.log.log_directory import DirectorySettings, LoadProgress, LogDirectory
-from millrace.log.volume import DiskVolume
 from millrace.metadata.adoption import FoundLog
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings
@@ -52,7 +47,6 @@ from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.image import BrokerState, Endpoint
 from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.service import Metadata
-from millrace.metadata.store.embedded import EmbeddedStore
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.transactions.commands import TransactionSettings
@@ -75,7 +69,7 @@ def run(config: BrokerConfig) -> None:
 
 
 async def _run(config: BrokerConfig) -> None:
-    broker = Broker(config, clock=SystemClock(), ids=SystemIdSource(), chance=random.Random())
+    broker = Broker(config, of_this_machine(config))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,23 +80,23 @@ async def _run(config: BrokerConfig) -> None:
 class Broker:
     """One broker process, from its first to its last moment."""
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock, ids: IdSource, chance: random.Random) -> None:
+    def __init__(self, config: BrokerConfig, surroundings: Surroundings) -> None:
         self._config = config
-        self._clock = clock
-        self._ids = ids
-        self._chance = chance
+        self._surroundings = surroundings
+        self._clock = surroundings.clock
+        self._ids = surroundings.ids
+        self._chance = surroundings.chance
         self.readiness = Readiness()
         if len(config.log_dirs) > 1:
             raise InvalidConfig(
                 "log.dirs", ",".join(config.log_dirs), "one directory is served by one broker process"
             )
-        self._volume = DiskVolume(open_files_max=_open_files_max(config))
         self.directory = LogDirectory(
-            self._volume,
+            surroundings.volume,
             config.log_dirs[0],
-            clock=clock,
-            ids=ids,
-            random_source=chance,
+            clock=self._clock,
+            ids=self._ids,
+            random_source=self._chance,
             settings=DirectorySettings(
                 checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
                 high_watermark_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
@@ -122,13 +116,14 @@ class Broker:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order."""
-        started = time.perf_counter()  # noqa: TID251 - told in the log only
+        ticks = self._surroundings.ticks
+        started = ticks()
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._start_http()
                 metadata = await self._start_storage(tasks)
                 await self._start_serving(tasks, metadata)
-                took_ms = (time.perf_counter() - started) * 1000  # noqa: TID251
+                took_ms = (ticks() - started) * 1000
                 log.info("ready", extra={"took_ms": round(took_ms), "partitions": len(self.partitions)})
                 await stop.wait()
                 await self._stop(metadata)
@@ -171,7 +166,7 @@ class Broker:
         config = self._config
         node_id = config.node_id
         metadata = Metadata(
-            EmbeddedStore(config.metadata_store_path),
+            self._surroundings.open_store(config),
             policy=self._policy,
             ids=self._ids,
             chance=self._chance,
@@ -306,7 +301,7 @@ class Broker:
         self._services = services
         self._cleaner = LogCleaner(
             self.directory.logs.values,
-            WorkerRunner(),
+            self._surroundings.compaction,
             self._clock,
             _cleaner_config(config),
             lambda _log: self.directory.save_cleaner_offsets(),
@@ -315,7 +310,7 @@ class Broker:
             dispatcher=Dispatcher(APIS),
             services=services,
             limits=_server_limits(config),
-            ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
+            ticks=self._surroundings.ticks,
         )
         self._group_reports = GroupReports(
             self._groups,
@@ -329,7 +324,7 @@ class Broker:
             services,
             process_figures=_process_figures,
             cleaner_figures=self._cleaner_figures,
-            open_file_count=lambda: self._volume.pool.open_count,
+            open_file_count=self._surroundings.open_file_count,
             group_reports=self._group_reports,
         )
         self._background = [
@@ -345,10 +340,7 @@ class Broker:
                 name="retention",
             ),
         ]
-        # What was built to last is not looked at again by the collector: long pauses would show in the
-        # latency.
-        gc.collect()
-        gc.freeze()
+        self._surroundings.settle()
         for listener in config.listeners:
             try:
                 host, port = await self._server.listen(listener.name, listener.host, listener.port)
@@ -552,13 +544,6 @@ def _process_figures() -> dict[str, tuple[str, float]]:
         "process_resident_memory_bytes": ("Resident memory.", resident_pages * resource.getpagesize()),
         "process_cpu_seconds": ("CPU time used.", usage.ru_utime + usage.ru_stime),
     }
-
-
-def _open_files_max(config: BrokerConfig) -> int:
-    """The bound on open log files: as set, else half of what the process may open; the rest is for
-    connections."""
-    limit = config.integer("log.open.files.max")
-    return limit if limit > 0 else max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 1)
 
 
 def _raise_open_files_limit() -> None:

@@ -1,0 +1,68 @@
+"""What a broker takes from the machine that it runs on: time, chance, disk, store. The simulator brings its
+own."""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millrace.broker.config import BrokerConfig
+from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
+from millrace.log.compaction_runner import CompactionRunner, WorkerRunner
+from millrace.log.volume import DiskVolume, Volume
+from millrace.metadata.store import Store
+from millrace.metadata.store.embedded import EmbeddedStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Handed to a broker when it is built; nothing in here starts by itself."""
+
+    clock: Clock
+    ids: IdSource
+    chance: random.Random
+    volume: Volume
+    open_store: Callable[[BrokerConfig], Store]
+    compaction: CompactionRunner
+    ticks: Callable[[], float]
+    """Measures requests, decides nothing."""
+    open_file_count: Callable[[], int]
+    settle: Callable[[], None]
+    """Called once, when everything is built that lasts as long as the broker."""
+
+
+def of_this_machine(config: BrokerConfig) -> Surroundings:
+    volume = DiskVolume(open_files_max=_open_files_max(config))
+    return Surroundings(
+        clock=SystemClock(),
+        ids=SystemIdSource(),
+        chance=random.Random(),
+        volume=volume,
+        open_store=open_store,
+        compaction=WorkerRunner(),
+        ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
+        open_file_count=lambda: volume.pool.open_count,
+        settle=_settle,
+    )
+
+
+def open_store(config: BrokerConfig) -> Store:
+    """The store that the configuration names; it is opened by whoever uses it."""
+    return EmbeddedStore(config.metadata_store_path)
+
+
+def _settle() -> None:
+    # What was built to last is not looked at again by the collector: long pauses would show in the latency.
+    gc.collect()
+    gc.freeze()
+
+
+def _open_files_max(config: BrokerConfig) -> int:
+    """The bound on open log files: as set, else half of what the process may open; the rest is for
+    connections."""
+    limit = config.integer("log.open.files.max")
+    return limit if limit > 0 else max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 1)
