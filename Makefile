@@ -15,10 +15,10 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 ARGS ?=
 
-.PHONY: help run test check format bench compat sim fuzz docs constraints clean
+.PHONY: help run test check format bench compat sim fuzz docs demo-pipeline constraints clean
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@echo "Creating $(VENV) ..."
@@ -32,7 +32,13 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and its development tools into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark]'
+	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark
+
+# Spark is large (600 MB with what it needs), so that only what uses it waits for it.
+$(VENV)/.installed-spark: $(INPUTS) | $(BIN)/python
+	@echo "Installing Millrace and Spark into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable '.[spark]'
 	@touch $@ $(VENV)/.installed-run
 
 run: $(VENV)/.installed-run ## start one broker on 127.0.0.1:9092 (LISTEN=, DATA=, ARGS="--set key=value")
@@ -66,6 +72,9 @@ fuzz: $(VENV)/.installed-dev ## throw damaged frames and record batches at the d
 
 docs: $(VENV)/.installed-dev ## write the pages that are derived from the code
 	@$(BIN)/python -m tools.generate_docs
+
+demo-pipeline: $(VENV)/.installed-spark ## a broker, generated orders, and a pipeline with its report, in a few minutes
+	@$(BIN)/python -m tools.demo_pipeline $(ARGS)
 
 constraints: $(VENV)/.installed-dev ## pin the versions of .venv in constraints.txt
 	@$(BIN)/python -m tools.pin_constraints

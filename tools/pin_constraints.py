@@ -15,8 +15,6 @@ HEADER: Final = """\
 # Exact versions of every package that Millrace runs, tests and measures with.
 # Ranges are in pyproject.toml; `make constraints` writes this file from .venv.
 """
-# Installed by hand or only with the `spark` extra, which the development environment leaves out.
-PINNED_BY_HAND: Final = {"py4j": "0.10.9.9", "pyspark": "4.2.1"}
 NOT_OURS_TO_PIN: Final = {"millrace", "pip", "setuptools", "wheel"}
 
 
@@ -31,7 +29,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def render() -> str:
-    versions = PINNED_BY_HAND | installed_versions()
+    versions = installed_versions()
     return HEADER + "".join(f"{name}=={versions[name]}\n" for name in sorted(versions))
 
 

@@ -83,6 +83,7 @@ CLI: Final = LazyGroup(
         "produce": ("produce", "Send messages from standard input or files."),
         "consume": ("consume", "Read messages and print them."),
         "config": ("config", "Explain, show and change settings."),
+        "pipeline": ("pipeline", "Archive, replay, transform and measure topics on Spark."),
         "log": ("log", "Look into the log files of a data directory."),
         "doctor": ("doctor", "Check whether a broker can run here."),
     },

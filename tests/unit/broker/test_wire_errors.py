@@ -14,7 +14,7 @@ from millrace.log.validation import InvalidRecords, RecordError
 from millrace.metadata.errors import Conflict
 from millrace.wire.error_codes import ErrorCode
 
-BESIDE_REQUESTS = ("millrace.cli.", "millrace.sim.", "millrace.broker.app")
+BESIDE_REQUESTS = ("millrace.cli.", "millrace.sim.", "millrace.pipeline.", "millrace.broker.app")
 """Programs of their own, and the start of the broker: their failures never reach a client."""
 
 

@@ -1,0 +1,58 @@
+"""What went wrong in Spark, in a line: our own message if one is inside, else Spark's first sentence."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from millrace.core.errors import MillraceError
+
+# The last line of a worker's traceback, which Spark carries inside a Java exception's text.
+_OURS: Final = re.compile(
+    r"^(?:\s*)millrace\.[\w.]+: (?P<message>.+?)(?=\n\s*\n|\n\s*at |\n\tat |\Z)", re.MULTILINE | re.DOTALL
+)
+_PYTHON: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<message>.*)$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<name>[\w$]+)(?:: (?P<message>.*))?$", re.MULTILINE)
+_SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\.?")
+_JAVA_NAME: Final = re.compile(
+    r"^(?:An error occurred while calling [\w.$]+\.\s*:?\s*)?(?:[\w$]+\.)+(?P<rest>[\w$]+.*)$"
+)
+
+
+def is_spark_error(error: BaseException) -> bool:
+    """Whether Spark or the bridge to its JVM raised this."""
+    return type(error).__module__.split(".", 1)[0] in ("pyspark", "py4j")
+
+
+def explain(error: BaseException) -> str:
+    """One line, or a few if the message itself has them, without any traceback."""
+    if isinstance(error, MillraceError):
+        return str(error)
+    text = str(error).strip()
+    ours = list(_OURS.finditer(text))
+    if ours:
+        return ours[-1]["message"].strip()
+    if "Traceback (most recent call last)" in text:
+        python = list(_PYTHON.finditer(text))
+        if python:
+            return f"{python[-1]['name'].rpartition('.')[2]}: {python[-1]['message']}".rstrip(": ")
+    return _java_sentence(text) or type(error).__name__
+
+
+def _java_sentence(text: str) -> str:
+    causes = [match for match in _CAUSE.finditer(text) if match["message"]]
+    if causes and "\tat " in text:
+        return _without_state(f"{causes[-1]['name']}: {causes[-1]['message']}")
+    first = next((line for line in text.splitlines() if line.strip() and not _is_preamble(line)), "")
+    named = _JAVA_NAME.match(first)
+    if named is not None:
+        first = named["rest"]
+    return _without_state(first.lstrip(": "))
+
+
+def _is_preamble(line: str) -> bool:
+    return line.startswith("An error occurred while calling")
+
+
+def _without_state(sentence: str) -> str:
+    return _SQLSTATE.sub("", sentence.split(";\n", 1)[0]).strip().rstrip(";")

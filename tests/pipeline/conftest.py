@@ -1,0 +1,98 @@
+"""One Spark session and one broker for all tests with Spark; each test takes topics of its own."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.millrace import MillraceProcess
+from tests.harness.topics import create_topic, unique_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakeTopic = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.pipeline)
+            # The bridge to the JVM leaves sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def _only_millrace(against: str) -> None:
+    if against != "millrace":
+        pytest.skip("pipelines are Millrace's own")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on two local cores with Delta and the data source `millrace`; skipped where it cannot run."""
+    from millrace.pipeline.errors import SparkUnavailable
+    from millrace.pipeline.session import make_session, require_delta
+
+    try:
+        require_delta()
+        session = make_session(
+            app_name="millrace-tests",
+            master="local[2]",
+            config={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
+                # Delta would spread the reading of a table's log over 50 tasks.
+                "spark.databricks.delta.snapshotPartitions": "2",
+            },
+        )
+    except SparkUnavailable as missing:
+        pytest.skip(str(missing))
+    from millrace.pipeline import register
+
+    register(session)
+    yield session
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gateway = session.sparkContext._gateway
+        session.stop()
+        if gateway is not None:
+            gateway.shutdown()
+            # The JVM ends when the pipe to its standard input does.
+            gateway.proc.stdin.close()
+            gateway.proc.wait(60)
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def broker(against: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MillraceProcess]:
+    """One Millrace process for all tests with Spark; tests that harm brokers start their own."""
+    if against != "millrace":
+        pytest.skip("pipelines are Millrace's own")
+    process = MillraceProcess(tmp_path_factory.mktemp("pipeline-broker"))
+    process.start()
+    yield process
+    process.end()
+
+
+@pytest.fixture
+def make_topic(broker: MillraceProcess) -> MakeTopic:
+    """Makes topics under fresh names: make_topic(partitions=3, configs={...}, stem="orders")."""
+
+    def make(partitions: int = 1, configs: dict[str, str] | None = None, stem: str = "pipeline") -> str:
+        return create_topic(broker.bootstrap, unique_name(stem), partitions, configs)
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    """A fresh, empty topic with two partitions."""
+    return make_topic(partitions=2)
