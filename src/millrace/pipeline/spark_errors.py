@@ -14,9 +14,7 @@ _OURS: Final = re.compile(
 _PYTHON: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<message>.*)$", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<name>[\w$]+)(?:: (?P<message>.*))?$", re.MULTILINE)
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\.?")
-_JAVA_NAME: Final = re.compile(
-    r"^(?:An error occurred while calling [\w.$]+\.\s*:?\s*)?(?:[\w$]+\.)+(?P<rest>[\w$]+.*)$"
-)
+_JAVA_NAME: Final = re.compile(r"^(?:[\w$]+\.)+(?P<rest>[\w$]+.*)$")
 
 
 def is_spark_error(error: BaseException) -> bool:
@@ -44,10 +42,9 @@ def _java_sentence(text: str) -> str:
     if causes and "\tat " in text:
         return _without_state(f"{causes[-1]['name']}: {causes[-1]['message']}")
     first = next((line for line in text.splitlines() if line.strip() and not _is_preamble(line)), "")
+    first = first.lstrip(": ")
     named = _JAVA_NAME.match(first)
-    if named is not None:
-        first = named["rest"]
-    return _without_state(first.lstrip(": "))
+    return _without_state(first if named is None else named["rest"])
 
 
 def _is_preamble(line: str) -> bool:
