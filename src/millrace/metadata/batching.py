@@ -3,7 +3,7 @@ before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ from millrace.metadata.controller import as_batch, decide
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.fold import fold
 from millrace.metadata.image import Image
+from millrace.metadata.leadership import PartitionUpdate
 from millrace.metadata.store import Compare, Put
 
 T = TypeVar("T")
@@ -55,13 +56,31 @@ def decide_all(
         except MetadataError as error:
             outcomes.append(error)
             continue
-        if not merged.is_empty and merged.size + _size(change) > operations_max:
+        if not merged.is_empty and merged.size_with(change) > operations_max:
             break
         merged.add(change)
         after = fold(image, as_batch(image, change))
         outcomes.append(outcome_of(place, image, after))
         image = after
     return Batch(outcomes, merged.steps(operations_max))
+
+
+def in_transactions(
+    updates: Iterable[PartitionUpdate], guards: tuple[Compare, ...], *, operations_max: int
+) -> Iterator[Step]:
+    """Changes of partitions in as few transactions as hold them, each with the guards."""
+    compares = {guard.key: guard for guard in guards}
+    puts: list[Put] = []
+    for update in updates:
+        own = update.compares()
+        if len(compares) + len(own) > operations_max or len(puts) == operations_max:
+            yield Step(tuple(compares.values()), tuple(puts), ())
+            compares = {guard.key: guard for guard in guards}
+            puts = []
+        compares.update((compare.key, compare) for compare in own)
+        puts.append(update.put())
+    if puts:
+        yield Step(tuple(compares.values()), tuple(puts), ())
 
 
 @dataclass(slots=True)
@@ -79,6 +98,11 @@ class _Merged:
     @property
     def size(self) -> int:
         return len(self.early_puts) + len(self.puts) + len(self.deletes) + len(self.late_deletes)
+
+    def size_with(self, change: Change) -> int:
+        """Of the transaction if this change were in it; compares are counted by themselves."""
+        writes = len(change.early_puts) + len(change.puts) + len(change.deletes) + len(change.late_deletes)
+        return max(self.size + writes, len(self.compares) + len(change.compares))
 
     def add(self, change: Change) -> None:
         for compare in change.compares:
@@ -116,7 +140,3 @@ class _Merged:
 def _parts(items: Sequence[T], length: int) -> Iterator[tuple[T, ...]]:
     for at in range(0, len(items), length):
         yield tuple(items[at : at + length])
-
-
-def _size(change: Change) -> int:
-    return len(change.early_puts) + len(change.puts) + len(change.deletes) + len(change.late_deletes)

@@ -151,6 +151,69 @@ class ConfirmDeletion:
     node_id: NodeId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterIsr:
+    """The leader's wish about who is in sync, decided on the state with this partition epoch."""
+
+    topic_id: TopicId
+    partition: int
+    leader_id: NodeId
+    leader_epoch: Epoch
+    partition_epoch: int
+    isr: Sequence[NodeId]
+    broker_epochs: Mapping[NodeId, int] = field(default_factory=dict)
+    """The epochs of the brokers whose logs were found in sync, where they are known: one that has started
+    again since may have an empty disk."""
+
+
+class ElectionKind(enum.IntEnum):
+    """The numbers are those of ElectLeaders."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeader:
+    """On somebody's request; elections that are due happen by themselves."""
+
+    topic: str
+    partition: int
+    kind: ElectionKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassign:
+    topic: str
+    partition: int
+    replicas: Sequence[int] | None
+    """Where to move, preferred leader first; None stops a move that is under way."""
+    is_factor_change_allowed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimController:
+    """Become the controller, if there is none."""
+
+    node_id: NodeId
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginStop:
+    """The broker is about to stop: it is to lead nothing that another can lead."""
+
+    node_id: NodeId
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """A broker that is down will not come back."""
+
+    node_id: NodeId
+
+
 Command: TypeAlias = (
     CreateTopic
     | DeleteTopic
@@ -165,6 +228,12 @@ Command: TypeAlias = (
     | AdoptTopic
     | RaiseLeaderEpochs
     | ConfirmDeletion
+    | AlterIsr
+    | ElectLeader
+    | Reassign
+    | ClaimController
+    | BeginStop
+    | RemoveMember
 )
 
 

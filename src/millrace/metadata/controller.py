@@ -8,6 +8,7 @@ conflict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from millrace.core.ids import NO_EPOCH, Epoch, NodeId, TopicId
@@ -18,18 +19,24 @@ from millrace.metadata.commands import (
     AdoptTopic,
     AllocateProducerIds,
     AlterConfigs,
+    AlterIsr,
+    BeginStop,
     BrokerResource,
     Change,
+    ClaimController,
     Command,
     ConfigResource,
     ConfirmDeletion,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    ElectLeader,
     GroupResource,
     Policy,
     RaiseLeaderEpochs,
+    Reassign,
     RegisterBroker,
+    RemoveMember,
     ReplaceConfigs,
     SetClusterId,
     SkipProducerIds,
@@ -38,18 +45,22 @@ from millrace.metadata.commands import (
 )
 from millrace.metadata.config_definitions import check_topic_configs
 from millrace.metadata.errors import (
+    BrokerAlive,
     ContradictoryRequest,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopicName,
     NodeIdInUse,
+    NotAMember,
     TopicDeletionDisabled,
     TopicExists,
+    UnknownBroker,
     UnknownTopic,
     UnknownTopicId,
 )
-from millrace.metadata.image import Image, PartitionState, TopicState, collision_name
+from millrace.metadata.image import BrokerState, Image, PartitionState, TopicState, collision_name
+from millrace.metadata.leadership import decide_alter_isr, decide_election, decide_reassignment
 from millrace.metadata.placement import place_replicas
 from millrace.metadata.store import ABSENT, ChangeBatch, Compare, KeyChange, Put
 from millrace.metadata.topic_names import check_topic_name
@@ -91,6 +102,18 @@ def decide(image: Image, command: Command, policy: Policy) -> Change:
             return _raise_leader_epochs(image, command)
         case ConfirmDeletion():
             return _confirm_deletion(image, command)
+        case AlterIsr():
+            return decide_alter_isr(image, command, policy)
+        case ElectLeader():
+            return decide_election(image, command, policy)
+        case Reassign():
+            return decide_reassignment(image, command, policy)
+        case ClaimController():
+            return _claim_controller(image, command)
+        case BeginStop():
+            return _begin_stop(image, command)
+        case RemoveMember():
+            return _remove_member(image, command)
 
 
 def as_batch(image: Image, change: Change) -> ChangeBatch:
@@ -275,7 +298,10 @@ def _new_partitions(topic_id: TopicId, first: int, replicas: Sequence[tuple[Node
 
 
 def _racks(image: Image) -> dict[NodeId, str | None]:
-    return {node_id: broker.rack for node_id, broker in image.brokers.items()}
+    """Of the brokers that take new replicas: all but those about to stop, unless there are no others."""
+    racks = {node_id: broker.rack for node_id, broker in image.brokers.items()}
+    staying = {node_id: rack for node_id, rack in racks.items() if node_id not in image.stopping}
+    return staying or racks
 
 
 def _placement_start(topic_id: TopicId) -> int:
@@ -330,9 +356,13 @@ def _register_broker(image: Image, command: RegisterBroker) -> Change:
         if present.directory_ids and not is_successor:
             raise NodeIdInUse(broker.node_id, present.incarnation)
     key = records.broker_key(broker.node_id)
-    put = Put(key, records.encode_broker(broker), command.lease_id)
+    broker = replace(broker, lease_id=command.lease_id)
+    puts = [Put(key, records.encode_broker(broker), command.lease_id)]
+    if command.lease_id is not None:
+        # What stays of it when the lease ends.
+        puts.append(Put(records.member_key(broker.node_id), records.encode_member(broker)))
     compare = Compare(key, ABSENT if present is None else present.epoch)
-    return Change(compares=(compare,), puts=(put,))
+    return Change(compares=(compare,), puts=tuple(puts))
 
 
 def _unregister_broker(image: Image, command: UnregisterBroker) -> Change:
@@ -341,6 +371,50 @@ def _unregister_broker(image: Image, command: UnregisterBroker) -> Change:
         return Change()
     key = records.broker_key(command.node_id)
     return Change(compares=(Compare(key, present.epoch),), deletes=(key,))
+
+
+def _claim_controller(image: Image, command: ClaimController) -> Change:
+    if image.controller_id is not None:
+        return Change()
+    broker = _registered(image, command.node_id, command.incarnation)
+    # Under the broker's own lease: one that is out of the cluster does not rule it either.
+    put = Put(records.CONTROLLER_KEY, records.encode_controller(broker.node_id), broker.lease_id)
+    compares = (
+        Compare(records.CONTROLLER_KEY, ABSENT),
+        Compare(records.broker_key(broker.node_id), broker.epoch),
+    )
+    return Change(compares=compares, puts=(put,))
+
+
+def _begin_stop(image: Image, command: BeginStop) -> Change:
+    broker = _registered(image, command.node_id, command.incarnation)
+    if command.node_id in image.stopping:
+        return Change()
+    compare = Compare(records.broker_key(broker.node_id), broker.epoch)
+    return Change(
+        compares=(compare,), puts=(Put(records.stopping_key(broker.node_id), b"{}", broker.lease_id),)
+    )
+
+
+def _remove_member(image: Image, command: RemoveMember) -> Change:
+    node_id = command.node_id
+    member = image.members.get(node_id)
+    if member is None:
+        raise NotAMember(node_id)
+    if node_id in image.brokers:
+        raise BrokerAlive(node_id)
+    key = records.member_key(node_id)
+    return Change(
+        compares=(Compare(key, member.mod_revision), Compare(records.broker_key(node_id), ABSENT)),
+        deletes=(key,),
+    )
+
+
+def _registered(image: Image, node_id: NodeId, incarnation: str) -> BrokerState:
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.incarnation != incarnation:
+        raise UnknownBroker(node_id)
+    return broker
 
 
 # Logs that were there before the store knew of them.

@@ -88,6 +88,52 @@ class UnknownBroker(MetadataError):
         self.node_id = node_id
 
 
+class UnknownPartition(MetadataError):
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"there is no partition {topic}-{partition}")
+        self.topic = topic
+        self.partition = partition
+
+
+class ElectionNotNeeded(MetadataError):
+    """The partition is led as it was asked for already."""
+
+
+class PreferredLeaderUnavailable(MetadataError):
+    """The first replica of the partition is not in sync, or not there."""
+
+
+class NoEligibleLeader(MetadataError):
+    """No replica of the partition is there that could lead it."""
+
+
+class NoReassignment(MetadataError):
+    """There is nothing to cancel: the partition does not move."""
+
+
+class BrokerAlive(MetadataError):
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"broker {node_id} is running: stop it first, or it would come back at once")
+        self.node_id = node_id
+
+
+class NotAMember(MetadataError):
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"no broker {node_id} belongs to the cluster")
+        self.node_id = node_id
+
+
+# Between brokers.
+
+
+class StaleState(MetadataError):
+    """A partition has changed since its leader decided something about it, or has another leader now."""
+
+
+class IneligibleReplica(MetadataError):
+    """A replica that cannot be in sync: it is not there, about to stop, or has started again since."""
+
+
 # Who we are.
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from millrace.core.ids import NodeId, TopicId, parse_topic_id
 from millrace.metadata import records
@@ -14,12 +15,15 @@ from millrace.metadata.image import (
     BrokerState,
     DeletedTopic,
     Image,
+    Member,
     PartitionState,
     TopicState,
     collision_name,
 )
 from millrace.metadata.store import ChangeBatch, KeyChange, Snapshot
 from millrace.metadata.topic_names import is_internal
+
+T = TypeVar("T")
 
 
 def image_of(snapshot: Snapshot) -> Image:
@@ -40,6 +44,8 @@ class _Edits:
     topics: dict[str, KeyChange] = field(default_factory=dict)
     partitions: dict[TopicId, dict[int, PartitionState | None]] = field(default_factory=dict)
     brokers: dict[NodeId, BrokerState | None] = field(default_factory=dict)
+    members: dict[NodeId, Member | None] = field(default_factory=dict)
+    stopping: dict[NodeId, int | None] = field(default_factory=dict)
     configs: list[KeyChange] = field(default_factory=list)
     deleted: dict[TopicId, DeletedTopic | None] = field(default_factory=dict)
     single: list[KeyChange] = field(default_factory=list)
@@ -53,6 +59,10 @@ def _fold(image: Image, revision: int, changes: Iterable[KeyChange]) -> Image:
     if edits.brokers:
         brokers = _edited(changed.brokers, edits.brokers)
         changed = replace(changed, brokers=brokers, topology_revision=revision)
+    if edits.members:
+        changed = replace(changed, members=_edited(changed.members, edits.members))
+    if edits.stopping:
+        changed = replace(changed, stopping=_edited(changed.stopping, edits.stopping))
     if edits.deleted:
         puts = {topic_id: topic for topic_id, topic in edits.deleted.items() if topic is not None}
         changed = replace(changed, deleted_topics=changed.deleted_topics.updated(puts, edits.deleted))
@@ -78,6 +88,14 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
             edits.brokers[node_id] = (
                 None if value is None else records.decode_broker(node_id, value, mod_revision)
             )
+        elif key.startswith(records.MEMBERS):
+            node_id = NodeId(int(key.removeprefix(records.MEMBERS)))
+            edits.members[node_id] = (
+                None if value is None else records.decode_member(node_id, value, mod_revision)
+            )
+        elif key.startswith(records.STOPPING):
+            node_id = NodeId(int(key.removeprefix(records.STOPPING)))
+            edits.stopping[node_id] = None if value is None else mod_revision
         elif key.startswith((records.BROKER_CONFIGS, records.GROUP_CONFIGS)):
             edits.configs.append(change)
         elif key.startswith(records.DELETED_TOPICS):
@@ -190,12 +208,10 @@ def _replace_topics(
     )
 
 
-def _edited(
-    brokers: Mapping[NodeId, BrokerState], edits: Mapping[NodeId, BrokerState | None]
-) -> Mapping[NodeId, BrokerState]:
-    merged = {**brokers, **edits}
+def _edited(known: Mapping[NodeId, T], edits: Mapping[NodeId, T | None]) -> Mapping[NodeId, T]:
+    merged = {**known, **edits}
     return MappingProxyType(
-        {node_id: broker for node_id, broker in sorted(merged.items()) if broker is not None}
+        {node_id: value for node_id in sorted(merged) if (value := merged[node_id]) is not None}
     )
 
 
@@ -229,7 +245,12 @@ def _with_single(image: Image, change: KeyChange) -> Image:
         return replace(image, cluster_id=cluster_id, topology_revision=image.revision)
     if change.key == records.CONTROLLER_KEY:
         controller = None if value is None else records.decode_controller(value)
-        return replace(image, controller_id=controller, topology_revision=image.revision)
+        return replace(
+            image,
+            controller_id=controller,
+            controller_revision=0 if value is None else change.mod_revision,
+            topology_revision=image.revision,
+        )
     if change.key == records.PRODUCER_IDS_KEY:
         next_id = 0 if value is None else records.decode_producer_ids(value)
         revision = 0 if value is None else change.mod_revision

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from millrace.core.ids import Epoch, NodeId, TopicId
 from millrace.metadata.persistent_map import PersistentMap
+from millrace.metadata.store import LeaseId
 
 NO_LEADER: Final = NodeId(-1)
 
@@ -30,6 +31,11 @@ class PartitionState(NamedTuple):
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
     mod_revision: int = 0
+    eligible: tuple[NodeId, ...] = ()
+    """Replicas that left the ISR while it was smaller than min.insync.replicas, so that the high watermark
+    has stood still since: they hold everything below it and may lead again (KIP-966). Not in `isr`."""
+    last_leader: NodeId = NO_LEADER
+    """While nobody leads: who did last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,20 @@ class BrokerState:
     directory_ids: tuple[str, ...] = ()
     epoch: int = 0
     """The store's revision of the registration; it grows with every start."""
+    lease_id: LeaseId | None = None
+    """What the registration hangs on; whoever revokes it takes the broker out of the cluster at once."""
+    boot_id: str = ""
+    """Of the machine's present run, empty if not known. What the page cache held survives the process, not
+    the machine."""
+
+
+class Member(NamedTuple):
+    """A broker that belongs to the cluster, whether it runs or not."""
+
+    node_id: NodeId
+    directory_ids: tuple[str, ...]
+    boot_id: str
+    mod_revision: int
 
 
 class DeletedTopic(NamedTuple):
@@ -82,7 +102,13 @@ class Image:
     cluster_id: str
     """Empty until the cluster has one."""
     controller_id: NodeId | None
+    controller_revision: int
+    """When the controller took office, or 0: what its changes are compared with."""
     brokers: Mapping[NodeId, BrokerState]
+    """Those that run and are registered."""
+    members: Mapping[NodeId, Member]
+    stopping: Mapping[NodeId, int]
+    """Brokers in a controlled shutdown, with the revision at which it began."""
     topics: PersistentMap[str, TopicState]
     topics_by_id: PersistentMap[TopicId, TopicState]
     topic_names: PersistentMap[str, str]
@@ -99,6 +125,11 @@ class Image:
     """Partitions that no topic record counts, yet or any more."""
     next_producer_id: int
     producer_ids_revision: int
+
+    @property
+    def fenced(self) -> tuple[NodeId, ...]:
+        """Members that do not run, or do not reach the store."""
+        return tuple(node_id for node_id in self.members if node_id not in self.brokers)
 
     def partition(self, name: str, partition: int) -> PartitionState | None:
         """The state of one partition, or None if there is no such topic or partition."""
@@ -120,7 +151,10 @@ EMPTY: Final = Image(
     topology_revision=0,
     cluster_id="",
     controller_id=None,
+    controller_revision=0,
     brokers=MappingProxyType({}),
+    members=MappingProxyType({}),
+    stopping=MappingProxyType({}),
     topics=PersistentMap(),
     topics_by_id=PersistentMap(),
     topic_names=PersistentMap(),

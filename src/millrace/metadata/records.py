@@ -14,12 +14,15 @@ import orjson
 
 from millrace.core.ids import NodeId, TopicId, format_topic_id, parse_topic_id
 from millrace.metadata.image import (
+    NO_LEADER,
     BrokerState,
     DeletedTopic,
     Endpoint,
+    Member,
     PartitionState,
     collision_name,
 )
+from millrace.metadata.store import LeaseId
 
 CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
@@ -29,6 +32,8 @@ DEFAULT_BROKER_CONFIG_KEY: Final = "configs/brokers/default"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 BROKERS: Final = "brokers/"
+MEMBERS: Final = "members/"
+STOPPING: Final = "stopping/"
 BROKER_CONFIGS: Final = "configs/brokers/"
 GROUP_CONFIGS: Final = "configs/groups/"
 DELETED_TOPICS: Final = "deleted_topics/"
@@ -55,6 +60,15 @@ def partition_of_key(key: str) -> tuple[TopicId, int]:
 
 def broker_key(node_id: int) -> str:
     return f"{BROKERS}{node_id}"
+
+
+def member_key(node_id: int) -> str:
+    return f"{MEMBERS}{node_id}"
+
+
+def stopping_key(node_id: int) -> str:
+    """There while the broker is in a controlled shutdown, under the same lease as its registration."""
+    return f"{STOPPING}{node_id}"
 
 
 def broker_config_key(node_id: int | None) -> str:
@@ -126,6 +140,10 @@ def encode_partition(state: PartitionState) -> bytes:
         record["adding"] = state.adding
     if state.removing:
         record["removing"] = state.removing
+    if state.eligible:
+        record["eligible"] = state.eligible
+    if state.last_leader != NO_LEADER:
+        record["last_leader"] = state.last_leader
     return orjson.dumps(record)
 
 
@@ -143,18 +161,23 @@ def decode_partition(value: bytes, mod_revision: int) -> PartitionState:
         adding=_nodes(record.get("adding", ())),
         removing=_nodes(record.get("removing", ())),
         mod_revision=mod_revision,
+        eligible=_nodes(record.get("eligible", ())),
+        last_leader=record.get("last_leader", NO_LEADER),
     )
 
 
 def encode_broker(broker: BrokerState) -> bytes:
-    return orjson.dumps(
-        {
-            "incarnation": broker.incarnation,
-            "rack": broker.rack,
-            "directories": broker.directory_ids,
-            "endpoints": [endpoint._asdict() for endpoint in broker.endpoints],
-        }
-    )
+    record: dict[str, Any] = {
+        "incarnation": broker.incarnation,
+        "rack": broker.rack,
+        "directories": broker.directory_ids,
+        "endpoints": [endpoint._asdict() for endpoint in broker.endpoints],
+    }
+    if broker.lease_id is not None:
+        record["lease"] = broker.lease_id
+    if broker.boot_id:
+        record["boot"] = broker.boot_id
+    return orjson.dumps(record)
 
 
 def decode_broker(node_id: int, value: bytes, mod_revision: int) -> BrokerState:
@@ -174,7 +197,18 @@ def decode_broker(node_id: int, value: bytes, mod_revision: int) -> BrokerState:
             for endpoint in record["endpoints"]
         ),
         epoch=mod_revision,
+        lease_id=None if (lease := record.get("lease")) is None else LeaseId(lease),
+        boot_id=record.get("boot", ""),
     )
+
+
+def encode_member(broker: BrokerState) -> bytes:
+    return orjson.dumps({"directories": broker.directory_ids, "boot": broker.boot_id})
+
+
+def decode_member(node_id: int, value: bytes, mod_revision: int) -> Member:
+    record = orjson.loads(value)
+    return Member(NodeId(node_id), tuple(record["directories"]), record["boot"], mod_revision)
 
 
 def encode_deleted_topic(name: str, brokers: Sequence[int]) -> bytes:

@@ -10,26 +10,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from millrace.core.clock import IdSource
-from millrace.core.ids import NodeId, TopicId, format_topic_id
+from millrace.core.ids import Epoch, NodeId, TopicId, format_topic_id
+from millrace.metadata import records
 from millrace.metadata.adoption import FoundLog, plan_adoption
-from millrace.metadata.batching import Batch, decide_all
+from millrace.metadata.batching import Batch, decide_all, in_transactions
 from millrace.metadata.commands import (
     AllocateProducerIds,
     Alteration,
     AlterConfigs,
+    AlterIsr,
+    BeginStop,
+    ClaimController,
     Command,
     ConfigResource,
     ConfirmDeletion,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    ElectionKind,
+    ElectLeader,
     Policy,
+    Reassign,
     RegisterBroker,
+    RemoveMember,
     ReplaceConfigs,
     SetClusterId,
     UnregisterBroker,
@@ -44,8 +52,14 @@ from millrace.metadata.errors import (
     WatchLost,
 )
 from millrace.metadata.fold import fold, image_of
-from millrace.metadata.image import EMPTY, BrokerState, Image, TopicState
-from millrace.metadata.store import LeaseId, Store
+from millrace.metadata.image import EMPTY, BrokerState, Image, PartitionState, TopicState
+from millrace.metadata.leadership import (
+    PartitionUpdate,
+    restore_preferred_leaders,
+    settle_partitions,
+    withdraw_replicas,
+)
+from millrace.metadata.store import Compare, LeaseId, Store
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +71,9 @@ RETRY_MS: Final = 100
 RETRY_MS_MAX: Final = 5_000
 CATCH_UP_MS_MAX: Final = 30_000
 """How long a change that is in the store may take to come back through the watch."""
+
+COMMITS_AT_ONCE: Final = 16
+"""Transactions under way when many partitions change: the store writes those that wait together."""
 
 T = TypeVar("T")
 ImageCallback = Callable[[Image, Image], None]
@@ -213,6 +230,125 @@ class Metadata:
         (outcome,) = await self._submit([UnregisterBroker(node_id, incarnation)], _nothing, is_local=False)
         _or_raise(outcome)
 
+    async def claim_controller(self, node_id: NodeId, incarnation: str) -> NodeId | None:
+        """Become the controller unless there is one; who it is now."""
+        (outcome,) = await self._submit([ClaimController(node_id, incarnation)], _nothing, is_local=False)
+        _or_raise(outcome)
+        return self.image.controller_id
+
+    async def begin_controlled_shutdown(self, node_id: NodeId) -> int:
+        """Hand over all that another broker can lead; how many partitions this one still leads.
+
+        It gets no new replicas and joins no ISR until it starts again."""
+        broker = self.image.brokers.get(node_id)
+        if broker is None:
+            return 0
+        (outcome,) = await self._submit([BeginStop(node_id, broker.incarnation)], _nothing, is_local=False)
+        _or_raise(outcome)
+        await self.settle()
+        return sum(
+            state.leader == node_id for topic in self.image.topics.values() for state in topic.partitions
+        )
+
+    async def declare_dead(self, node_id: NodeId, incarnation: str) -> bool:
+        """A broker of which it is certain that it does not run: end its lease, so that it is replaced at
+        once. Whether there was anything to end.
+
+        One that runs after all learns it from its own session, stops leading and registers again."""
+        broker = self.image.brokers.get(node_id)
+        if broker is None or broker.incarnation != incarnation or broker.lease_id is None:
+            return False
+        await self._store.revoke_lease(broker.lease_id)
+        return True
+
+    async def remove_member(self, node_id: NodeId) -> None:
+        """Forget a broker that is down for good. Raises BrokerAlive, NotAMember."""
+        (outcome,) = await self._submit([RemoveMember(node_id)], _nothing, is_local=False)
+        _or_raise(outcome)
+        waiting = [
+            topic_id for topic_id, deleted in self.image.deleted_topics.items() if node_id in deleted.brokers
+        ]
+        if waiting:
+            # Its logs will never be deleted by it; nobody needs to wait for that.
+            await self.confirm_deletions(waiting, node_id)
+
+    # Leaders and replicas.
+
+    async def alter_isr(
+        self,
+        topic_id: TopicId,
+        partition: int,
+        *,
+        leader_id: NodeId,
+        leader_epoch: Epoch,
+        isr: Sequence[NodeId],
+        partition_epoch: int,
+        broker_epochs: Mapping[NodeId, int] | None = None,
+    ) -> PartitionState:
+        """Change the ISR for its leader; the state as it is then. Raises StaleState when the partition has
+        changed since, IneligibleReplica for one that may not join."""
+        request = AlterIsr(
+            topic_id=topic_id,
+            partition=partition,
+            leader_id=leader_id,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            isr=isr,
+            broker_epochs=broker_epochs or {},
+        )
+        (outcome,) = await self.alter_isrs([request])
+        return _or_raise(outcome)
+
+    async def alter_isrs(self, requests: Sequence[AlterIsr]) -> list[PartitionState | MetadataError]:
+        """The same for many partitions at once: for each the state as it is then, or why not."""
+
+        def altered(place: int, _: Image, after: Image) -> PartitionState:
+            request = requests[place]
+            return after.topics_by_id[request.topic_id].partitions[request.partition]
+
+        return await self._submit(requests, altered, is_local=False)
+
+    async def elect(
+        self, partitions: Sequence[tuple[str, int]], kind: ElectionKind
+    ) -> list[MetadataError | None]:
+        """ElectLeaders: for each topic and partition, None or why there was no election."""
+        commands = [ElectLeader(topic, partition, kind) for topic, partition in partitions]
+        return await self._submit(commands, _nothing, is_local=False)
+
+    async def reassign(self, requests: Sequence[Reassign]) -> list[MetadataError | None]:
+        """AlterPartitionReassignments: for each, None when the move has begun or ended, or why not."""
+        return await self._submit(requests, _nothing, is_local=False)
+
+    async def settle(
+        self, topics: Callable[[Image], Iterable[TopicState]] | None = None, *, controller_revision: int = 0
+    ) -> int:
+        """Elect leaders where they are missing and take lost brokers out of ISRs, in these topics or all; how
+        many partitions changed. With the revision at which a controller took office only while it is in
+        it."""
+
+        def plan(image: Image) -> list[PartitionUpdate]:
+            chosen = image.topics.values() if topics is None else topics(image)
+            return settle_partitions(image, chosen, self._policy())
+
+        return await self._update(plan, controller_revision)
+
+    async def withdraw(self, node_id: NodeId, *, is_trusted: bool, is_empty: bool) -> int:
+        """Before a broker registers: it leads nothing from before, and without trust it is in no ISR."""
+        return await self._update(
+            lambda image: withdraw_replicas(
+                image, node_id, self._policy(), is_trusted=is_trusted, is_empty=is_empty
+            )
+        )
+
+    async def restore_preferred_leaders(
+        self, *, imbalance_percent: int = 0, controller_revision: int = 0
+    ) -> int:
+        """Lead partitions from their first replicas again, where those are in sync; how many changed."""
+        return await self._update(
+            lambda image: restore_preferred_leaders(image, imbalance_percent=imbalance_percent),
+            controller_revision,
+        )
+
     # Logs on this broker's disks.
 
     async def adopt_logs(
@@ -276,6 +412,47 @@ class Metadata:
         if is_local and revision and self.wait_until_applied is not None:
             await self.wait_until_applied(revision)
         return outcomes
+
+    async def _update(
+        self, plan: Callable[[Image], list[PartitionUpdate]], controller_revision: int = 0
+    ) -> int:
+        """Write what the plan wants, many partitions in each transaction and many transactions at once; plan
+        again where somebody else was faster. Returns how many partitions changed.
+
+        The transactions are independent of each other: every partition's change stands for itself."""
+        guards = ()
+        if controller_revision:
+            guards = (Compare(records.CONTROLLER_KEY, controller_revision),)
+        count = attempts = 0
+        while True:
+            image = self.image
+            updates = plan(image)
+            if not updates:
+                return count
+            parts = list(in_transactions(updates, guards, operations_max=self._store.operations_max))
+            revision = lost = 0
+            for first in range(0, len(parts), COMMITS_AT_ONCE):
+                some = parts[first : first + COMMITS_AT_ONCE]
+                outcomes = await asyncio.gather(
+                    *(self._store.commit(compares=step.compares, puts=step.puts) for step in some),
+                    return_exceptions=True,
+                )
+                for step, outcome in zip(some, outcomes, strict=True):
+                    if isinstance(outcome, Conflict):
+                        lost += 1
+                    elif isinstance(outcome, BaseException):
+                        raise outcome
+                    else:
+                        revision = max(revision, outcome)
+                        count += len(step.puts)
+            if lost:
+                attempts += 1
+                if attempts >= ATTEMPTS_MAX:
+                    raise TooManyConflicts(f"{lost} changes of partitions ({attempts} attempts)")
+                revision = max(revision, image.revision + 1)
+            await self._wait_for_revision(revision)
+            if controller_revision and self.image.controller_revision != controller_revision:
+                return count
 
     async def _commit(self, batch: Batch[T]) -> int:
         revision = 0

@@ -1,0 +1,200 @@
+"""Who leads a partition and who is in sync: one partition's state and who is there in, its next state out. No
+I/O.
+
+What holds after every step, whatever happens: a leader epoch has one leader; a leader comes from the ISR,
+from the eligible replicas, or is the last leader coming back when neither has anybody, and anybody else only
+where unclean elections are allowed; epochs only grow. Nobody leads exactly while the ISR is empty.
+
+Why eligible replicas are safe (KIP-966): a replica becomes one only while the ISR is smaller than
+min.insync.replicas, and then the high watermark does not move. So it holds everything below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millrace.core.ids import Epoch, NodeId
+from millrace.metadata.image import NO_LEADER, Image, PartitionState
+
+
+class Standing(NamedTuple):
+    """The brokers that elections may count on; only ever asked for membership."""
+
+    live: frozenset[NodeId]
+    willing: frozenset[NodeId]
+    """Live and not about to stop."""
+
+
+class ElectionRules(NamedTuple):
+    """What a topic's settings say."""
+
+    min_isr: int
+    is_unclean_allowed: bool
+
+
+def standing_of(image: Image, *, without: NodeId | None = None) -> Standing:
+    """As the image has it; `without` is counted as gone."""
+    live = frozenset(node_id for node_id in image.brokers if node_id != without)
+    return Standing(live, frozenset(node_id for node_id in live if node_id not in image.stopping))
+
+
+def is_settled(state: PartitionState, standing: Standing) -> bool:
+    """Whether nothing needs to change, in the usual case: quick, and never wrongly true."""
+    return (
+        state.leader in state.isr
+        and standing.willing.issuperset(state.isr)
+        and not state.adding
+        and not state.removing
+    )
+
+
+def settle(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
+    """Take lost and stopping brokers out of the ISR, finish what can be finished, and see that somebody leads
+    if anybody may."""
+    return _advance(state, _settle(state, standing, rules))
+
+
+def withdraw(
+    state: PartitionState, node_id: NodeId, standing: Standing, rules: ElectionRules, *, is_empty: bool
+) -> PartitionState:
+    """Settle without a replica that may have lost records (all of them, if `is_empty`): it is neither in sync
+    nor eligible."""
+    assert node_id not in standing.live, node_id
+    changed = state._replace(isr=_but(state.isr, node_id), eligible=_but(state.eligible, node_id))
+    if state.leader == node_id:
+        changed = changed._replace(leader=NO_LEADER, last_leader=node_id)
+    if is_empty and changed.last_leader == node_id:
+        changed = changed._replace(last_leader=NO_LEADER)
+    return _advance(state, _settle(changed, standing, rules))
+
+
+def alter_isr(
+    state: PartitionState, isr: Sequence[NodeId], standing: Standing, rules: ElectionRules
+) -> PartitionState:
+    """The ISR as its leader wants it, which is in it; a reassignment that waited for it is finished."""
+    assert state.leader in isr, (state.leader, isr)
+    in_order = tuple(node_id for node_id in state.replicas if node_id in isr)
+    changed = _finish_reassignment(_with_isr(state, in_order, rules), standing)
+    return _advance(state, _with_leader(changed, standing, rules))
+
+
+def prefer(state: PartitionState, standing: Standing) -> PartitionState | None:
+    """Led by its first replica, or None if that one cannot lead now."""
+    preferred = state.replicas[0]
+    if preferred not in state.isr or preferred not in standing.willing:
+        return None
+    return _advance(state, state._replace(leader=preferred, last_leader=NO_LEADER))
+
+
+def elect_any(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState | None:
+    """Led by whoever is there, with the loss of records that may mean; None if nobody is there."""
+    settled = settle(state, standing, rules._replace(is_unclean_allowed=True))
+    return None if settled.leader == NO_LEADER else settled
+
+
+def reassign(
+    state: PartitionState, target: Sequence[NodeId], standing: Standing, rules: ElectionRules
+) -> PartitionState:
+    """Begin to move to these replicas, in this order; or go elsewhere, if it moves already."""
+    originals = [node_id for node_id in state.replicas if node_id not in state.adding]
+    leaving = [node_id for node_id in state.replicas if node_id not in target]
+    changed = state._replace(
+        replicas=(*target, *leaving),
+        adding=tuple(node_id for node_id in target if node_id not in originals),
+        removing=tuple(leaving),
+    )
+    changed = _finish_reassignment(changed, standing)
+    return _advance(state, _with_leader(changed, standing, rules))
+
+
+def cancel_reassignment(
+    state: PartitionState, standing: Standing, rules: ElectionRules
+) -> PartitionState | None:
+    """Back to the replicas from before, or None if none of those is in sync."""
+    isr = tuple(node_id for node_id in state.isr if node_id not in state.adding)
+    if not isr and state.isr:
+        return None
+    replicas = tuple(node_id for node_id in state.replicas if node_id not in state.adding)
+    eligible = tuple(node_id for node_id in state.eligible if node_id in replicas)
+    changed = state._replace(replicas=replicas, isr=isr, eligible=eligible, adding=(), removing=())
+    return _advance(state, _with_leader(changed, standing, rules))
+
+
+def _settle(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
+    # A stopping broker stays as long as it is the last one.
+    isr = _of(state.isr, standing.willing) or _of(state.isr, standing.live)
+    changed = _finish_reassignment(_with_isr(state, isr, rules), standing)
+    return _with_leader(changed, standing, rules)
+
+
+def _with_isr(state: PartitionState, isr: tuple[NodeId, ...], rules: ElectionRules) -> PartitionState:
+    if len(isr) >= min(rules.min_isr, len(state.replicas)):
+        return state._replace(isr=isr, eligible=())
+    eligible = tuple(
+        node_id
+        for node_id in state.replicas
+        if (node_id in state.isr or node_id in state.eligible) and node_id not in isr
+    )
+    return state._replace(isr=isr, eligible=eligible)
+
+
+def _finish_reassignment(state: PartitionState, standing: Standing) -> PartitionState:
+    if not state.adding and not state.removing:
+        return state
+    isr = tuple(node_id for node_id in state.isr if node_id not in state.removing)
+    if any(node_id not in isr for node_id in state.adding) or not _of(isr, standing.live):
+        return state
+    replicas = tuple(node_id for node_id in state.replicas if node_id not in state.removing)
+    eligible = tuple(node_id for node_id in state.eligible if node_id in replicas)
+    return state._replace(replicas=replicas, isr=isr, eligible=eligible, adding=(), removing=())
+
+
+def _with_leader(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
+    if state.leader in state.isr:
+        return state
+    in_sync = _first(state.replicas, state.isr, standing)
+    if in_sync is not None:
+        return state._replace(leader=in_sync, last_leader=NO_LEADER)
+    # Whoever was in sync is gone, and eligible now: nobody is there who could move the high watermark.
+    state = _with_isr(state, (), rules)
+    elected = _first(state.replicas, state.eligible, standing)
+    if elected is None and rules.is_unclean_allowed:
+        elected = _first(state.replicas, state.replicas, standing)
+    if elected is None and not state.eligible:
+        # Nobody can be trusted any more; the last leader at least had all that anybody was promised.
+        elected = _first(state.replicas, (state.last_leader,), standing)
+    if elected is None:
+        last_leader = state.last_leader if state.leader == NO_LEADER else state.leader
+        return state._replace(leader=NO_LEADER, last_leader=last_leader)
+    if elected not in state.eligible:
+        # Its log is the truth from now on, and nobody else's.
+        state = state._replace(eligible=())
+    return _with_isr(state._replace(leader=elected, last_leader=NO_LEADER), (elected,), rules)
+
+
+def _first(order: Sequence[NodeId], candidates: Sequence[NodeId], standing: Standing) -> NodeId | None:
+    """The first candidate that is willing, else the first that is there at all."""
+    there = [node_id for node_id in order if node_id in candidates and node_id in standing.live]
+    willing = [node_id for node_id in there if node_id in standing.willing]
+    return (willing or there or [None])[0]
+
+
+def _advance(before: PartitionState, after: PartitionState) -> PartitionState:
+    """Number the change: a new leader, and replicas that must be kept out, begin a new epoch."""
+    if after == before:
+        return before
+    is_new_epoch = after.leader != before.leader or any(
+        node_id not in after.replicas for node_id in before.replicas
+    )
+    return after._replace(
+        leader_epoch=Epoch(before.leader_epoch + is_new_epoch), partition_epoch=before.partition_epoch + 1
+    )
+
+
+def _of(nodes: tuple[NodeId, ...], allowed: frozenset[NodeId]) -> tuple[NodeId, ...]:
+    return nodes if allowed.issuperset(nodes) else tuple(node for node in nodes if node in allowed)
+
+
+def _but(nodes: tuple[NodeId, ...], node_id: NodeId) -> tuple[NodeId, ...]:
+    return tuple(node for node in nodes if node != node_id) if node_id in nodes else nodes
