@@ -45,6 +45,7 @@ from millrace.metadata.commands import (
 from millrace.metadata.errors import (
     ClusterMismatch,
     Conflict,
+    LeaseExpired,
     MetadataError,
     StoreUnavailable,
     StoreWentBack,
@@ -220,10 +221,13 @@ class Metadata:
     # Brokers.
 
     async def register_broker(self, broker: BrokerState, *, lease_id: LeaseId | None = None) -> BrokerState:
-        """Make this broker known; the answer carries its epoch. Raises NodeIdInUse."""
+        """Make this broker known; the answer carries its epoch. Raises NodeIdInUse, LeaseExpired."""
         (outcome,) = await self._submit([RegisterBroker(broker, lease_id)], _nothing, is_local=False)
         _or_raise(outcome)
-        return self.image.brokers[broker.node_id]
+        registered = self.image.brokers.get(broker.node_id)
+        if registered is None or registered.incarnation != broker.incarnation:
+            raise LeaseExpired(lease_id or 0)
+        return registered
 
     async def unregister_broker(self, node_id: NodeId, incarnation: str) -> None:
         """Take this broker's registration back, unless a successor has replaced it."""

@@ -1,0 +1,135 @@
+"""The controller: one broker at a time, under its own lease, that sees to it that partitions are led.
+
+It only reacts: to brokers that come and go, to topics that change, and from time to time to leaders that are
+not the preferred ones. The rules are in `leadership`. Whoever is not the controller any more cannot write,
+because every change compares the revision at which it took office.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.ids import NodeId, TopicId
+from millrace.metadata import records
+from millrace.metadata.errors import MetadataError
+from millrace.metadata.image import Image, TopicState
+from millrace.metadata.service import Metadata
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    is_rebalance_enabled: bool
+    rebalance_interval_ms: int
+    imbalance_percent: int
+
+
+class ControllerTask:
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        node_id: NodeId,
+        incarnation: str,
+        settings: Callable[[], ControllerSettings],
+    ) -> None:
+        self._metadata = metadata
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._settings = settings
+        self._changed = asyncio.Event()
+        self._settled: Image | None = None
+        """The image up to which all is settled by this broker, while it is the controller."""
+        self._office_revision = 0
+        self._next_rebalance_s = 0.0
+
+    async def run(self) -> None:
+        unsubscribe = self._metadata.subscribe(lambda old, new: self._changed.set())
+        loop = asyncio.get_running_loop()
+        self._next_rebalance_s = loop.time() + self._settings().rebalance_interval_ms / 1000
+        try:
+            while True:
+                self._changed.clear()
+                delay_s = max(self._next_rebalance_s - loop.time(), 0.0)
+                try:
+                    await self._step(loop.time())
+                except MetadataError as error:
+                    log.warning("the controller tries again in %d ms: %s", RETRY_MS, error)
+                    self._settled = None
+                    delay_s = RETRY_MS / 1000
+                await self._wait(delay_s)
+        finally:
+            unsubscribe()
+
+    async def _wait(self, delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _step(self, now_s: float) -> None:
+        metadata = self._metadata
+        broker = metadata.image.brokers.get(self._node_id)
+        if broker is None or broker.incarnation != self._incarnation:
+            self._settled = None
+            return
+        if metadata.image.controller_id is None and self._node_id not in metadata.image.stopping:
+            await metadata.claim_controller(self._node_id, self._incarnation)
+        image = metadata.image
+        if image.controller_id != self._node_id:
+            self._settled = None
+            return
+        if image.controller_revision != self._office_revision:
+            log.info("this broker is the controller now", extra={"epoch": image.controller_revision})
+            self._office_revision = image.controller_revision
+            self._settled = None
+        await self._settle(image)
+        if now_s >= self._next_rebalance_s:
+            await self._rebalance(now_s)
+
+    async def _settle(self, image: Image) -> None:
+        count = await self._metadata.settle(
+            self._topics_to_check(image), controller_revision=self._office_revision
+        )
+        self._settled = image
+        if count:
+            log.info("partitions have new leaders or in-sync replicas", extra={"partitions": count})
+
+    def _topics_to_check(self, image: Image) -> Callable[[Image], Iterable[TopicState]] | None:
+        """Only what changed, unless a change of brokers or of settings may touch everything."""
+        settled = self._settled
+        if (
+            settled is None
+            or settled.brokers is not image.brokers
+            or settled.stopping is not image.stopping
+            or _default_settings_revision(settled) != _default_settings_revision(image)
+        ):
+            return None
+        difference = settled.topics_by_id.difference(image.topics_by_id)
+        changed: list[TopicId] = [*difference.added, *difference.changed]
+        return lambda now: [
+            topic for topic_id in changed if (topic := now.topics_by_id.get(topic_id)) is not None
+        ]
+
+    async def _rebalance(self, now_s: float) -> None:
+        settings = self._settings()
+        self._next_rebalance_s = now_s + settings.rebalance_interval_ms / 1000
+        if not settings.is_rebalance_enabled:
+            return
+        count = await self._metadata.restore_preferred_leaders(
+            imbalance_percent=settings.imbalance_percent, controller_revision=self._office_revision
+        )
+        if count:
+            log.info("preferred leaders lead again", extra={"partitions": count})
+
+
+def _default_settings_revision(image: Image) -> int:
+    return image.config_revisions.get(records.DEFAULT_BROKER_CONFIG_KEY, 0)
