@@ -1,0 +1,1 @@
+"""Pipelines declared in one YAML or SQL file: parsed and checked without Spark, then run on it."""
