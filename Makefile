@@ -32,7 +32,7 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and its development tools into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark]'
+	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark,cluster]'
 	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark
 
 # Spark is large (600 MB with what it needs), so that only what uses it waits for it.

@@ -129,6 +129,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     Gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # The metadata store. What was asked for may or may not have happened, which is what a time-out tells.
     metadata_errors.StoreUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+    metadata_errors.StoreRefused: ErrorCode.REQUEST_TIMED_OUT,
     metadata_errors.TooManyConflicts: ErrorCode.REQUEST_TIMED_OUT,
     metadata_errors.StoreDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
     metadata_errors.NodeIdInUse: ErrorCode.DUPLICATE_BROKER_REGISTRATION,

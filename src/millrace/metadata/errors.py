@@ -174,6 +174,14 @@ class StoreUnavailable(MetadataError):
     """The store did not answer. The change may or may not have happened."""
 
 
+class StoreRefused(StoreUnavailable):
+    """The store refused a call, or failed in it. `status` is its word for why."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class StoreDamaged(MetadataError):
     """The embedded store cannot be trusted. Never a reason to delete a log."""
 
