@@ -14,7 +14,16 @@ _BYTES: Final = {
     **{f"{letter}ib": 1024.0**power for power, letter in enumerate("kmgtp", start=1)},
 }
 _BITS: Final = {f"{letter}bit": 1000.0**power / 8 for power, letter in enumerate("kmgt", start=1)}
-_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SECONDS: Final = {
+    "": 1.0,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "w": 604_800.0,
+}
 
 
 def parse_count(text: str) -> float:

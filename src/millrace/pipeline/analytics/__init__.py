@@ -1,0 +1,1 @@
+"""Ready-made pipelines that measure topics: rates, sizes, latency, keys, lag; a Delta table and reports."""
