@@ -1,6 +1,6 @@
 """Spark 4.0.0 with its own Kafka connector (JVM), in a virtual environment of its own, for comparison.
 
-Millrace's pipelines run on another Spark, and the connector on this one only: both are measured each on its own.
+Millrace's pipelines run on another Spark, the connector on this one only: each is measured on its own.
 All of it lies in `.cache`, made once: about 500 MB and a few minutes.
 """
 
