@@ -22,6 +22,7 @@ from millrace.broker.handlers import APIS
 from millrace.broker.http import HttpResponse, HttpServer
 from millrace.broker.local_replicas import LocalReplicas
 from millrace.broker.markers import Markers
+from millrace.broker.membership import Membership
 from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
 from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.readiness import Readiness
@@ -111,6 +112,8 @@ class Broker:
         self._services: Services | None = None
         self._cleaner: LogCleaner | None = None
         self._reconciler: Reconciler | None = None
+        self._membership: Membership | None = None
+        """In a cluster only."""
         self._groups: Groups | None = None
         self._group_reports: GroupReports | None = None
 
@@ -165,8 +168,11 @@ class Broker:
             self._config = self._config.with_static("node.id", identity["node.id"])
         config = self._config
         node_id = config.node_id
+        if config.is_clustered and not config.is_set("node.id"):
+            raise InvalidConfig("node.id", None, "a broker of a cluster needs a number of its own")
+        store = self._surroundings.open_store(config)
         metadata = Metadata(
-            self._surroundings.open_store(config),
+            store,
             policy=self._policy,
             ids=self._ids,
             chance=self._chance,
@@ -193,15 +199,25 @@ class Broker:
 
         await directory.load(log_config_of, self._recovering)
         await self._adopt(metadata)
-        await metadata.register_broker(
-            BrokerState(
-                node_id=node_id,
-                incarnation=self._ids.topic_id().hex(),
-                rack=config.optional_text("broker.rack"),
-                endpoints=tuple(self._endpoints()),
-                directory_ids=(directory_id,),
-            )
+        broker = BrokerState(
+            node_id=node_id,
+            incarnation=self._ids.topic_id().hex(),
+            rack=config.optional_text("broker.rack"),
+            endpoints=tuple(self._endpoints()),
+            directory_ids=(directory_id,),
         )
+        if config.is_clustered:
+            self._membership = Membership(
+                metadata,
+                store,
+                broker,
+                config=lambda: self._config,
+                surroundings=self._surroundings,
+                is_clean=directory.progress.is_clean,
+            )
+            await self._membership.prepare()
+        else:
+            await metadata.register_broker(broker)
         await reconciler.start(tasks)
         self._groups = self._start_groups(tasks, metadata)
         self._producer_ids = ProducerIds(metadata)
@@ -265,6 +281,10 @@ class Broker:
         next_producer_id = 0
         for topic_partition, partition_log in self.directory.logs.items():
             is_known = topic_partition.topic in known
+            if not is_known and metadata.image.members:
+                # In a cluster the store knows better: this may be left over from a topic that is gone.
+                log.warning("a log of an unknown topic is left alone", extra={"log": str(topic_partition)})
+                continue
             epoch = NO_EPOCH
             if not is_known or topic_partition in self.directory.recovered:
                 epoch = Epoch(partition_log.latest_epoch)
@@ -341,15 +361,20 @@ class Broker:
             ),
         ]
         self._surroundings.settle()
+        bound_ports: dict[str, int] = {}
         for listener in config.listeners:
             try:
                 host, port = await self._server.listen(listener.name, listener.host, listener.port)
+                bound_ports[listener.name] = port
             except OSError as error:
                 raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error
             log.info(
                 "listening",
                 extra={"address": f"{host}:{port}", "listener": listener.name, "node_id": config.node_id},
             )
+        if self._membership is not None:
+            # Last of all: from now on others send requests here.
+            await self._membership.join(tasks, bound_ports)
         self.readiness.phase = "ready"
 
     # Running.
@@ -466,10 +491,14 @@ class Broker:
         self.readiness.phase = "stopping"
         assert self._server is not None
         assert self._groups is not None
+        if self._membership is not None:
+            await self._membership.hand_over()
         # Members that wait for others to join would keep their connections busy until the grace is over.
         self._groups.stop()
         self._transactions.stop()
         await self._server.stop(STOP_GRACE_S)
+        if self._membership is not None:
+            await self._membership.leave()
         try:
             async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
                 await self.directory.close()

@@ -100,6 +100,11 @@ class BrokerConfig:
         return self.optional_text("metadata.store.path") or str(Path(self.log_dirs[0]) / "metadata.sqlite")
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the metadata is shared with other brokers."""
+        return self.text("metadata.store") != "embedded"
+
+    @property
     def listeners(self) -> tuple[Listener, ...]:
         return parse_listeners(self.texts("listeners"), self.text("listener.security.protocol.map"))
 
@@ -195,6 +200,32 @@ def check_config(config: BrokerConfig) -> None:
             f"larger than log.cleaner.max.compaction.lag.ms, which is {lag_max}",
         )
     _check_consumer_groups(config)
+    _check_cluster(config)
+
+
+def _check_cluster(config: BrokerConfig) -> None:
+    if config.is_clustered and not config.texts("etcd.endpoints"):
+        raise InvalidConfig(
+            "etcd.endpoints",
+            None,
+            "missing, and metadata.store is etcd",
+            allowed="http://host:port or https://host:port, separated by commas",
+        )
+    if (config.optional_text("etcd.username") is None) != (config.optional_text("etcd.password") is None):
+        raise InvalidConfig("etcd.username", None, "needs etcd.password, and the other way round")
+    if (config.optional_text("etcd.tls.cert.file") is None) != (
+        config.optional_text("etcd.tls.key.file") is None
+    ):
+        raise InvalidConfig("etcd.tls.cert.file", None, "needs etcd.tls.key.file, and the other way round")
+    session_ms = config.integer("broker.session.timeout.ms")
+    heartbeat_ms = config.integer("broker.heartbeat.interval.ms")
+    if 3 * heartbeat_ms > session_ms:
+        raise InvalidConfig(
+            "broker.heartbeat.interval.ms",
+            str(heartbeat_ms),
+            "a lost renewal would end the broker's lease",
+            allowed=f"at most {session_ms // 3}, a third of broker.session.timeout.ms",
+        )
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:

@@ -4,16 +4,19 @@ own."""
 from __future__ import annotations
 
 import gc
+import platform
 import random
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from millrace.broker.config import BrokerConfig
 from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
 from millrace.log.compaction_runner import CompactionRunner, WorkerRunner
 from millrace.log.volume import DiskVolume, Volume
+from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.store import Store
 from millrace.metadata.store.embedded import EmbeddedStore
 
@@ -33,6 +36,10 @@ class Surroundings:
     open_file_count: Callable[[], int]
     settle: Callable[[], None]
     """Called once, when everything is built that lasts as long as the broker."""
+    boot_id: str = ""
+    """Another one after each start of the machine, which loses what was not flushed; empty if not known."""
+    host_name: str = ""
+    """Where a broker of a cluster stands if it is not told: replicas should not share a machine."""
 
 
 def of_this_machine(config: BrokerConfig) -> Surroundings:
@@ -47,12 +54,52 @@ def of_this_machine(config: BrokerConfig) -> Surroundings:
         ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
         open_file_count=lambda: volume.pool.open_count,
         settle=_settle,
+        boot_id=_boot_id(),
+        host_name=platform.node(),
     )
 
 
 def open_store(config: BrokerConfig) -> Store:
     """The store that the configuration names; it is opened by whoever uses it."""
-    return EmbeddedStore(config.metadata_store_path)
+    if not config.is_clustered:
+        return EmbeddedStore(config.metadata_store_path)
+    try:
+        # Only here: one broker alone needs neither the packages nor the memory that they take.
+        from millrace.metadata.store.etcd import EtcdStore
+        from millrace.metadata.store.etcd_calls import EtcdSettings
+    except ImportError as error:
+        raise InvalidConfig(
+            "metadata.store", "etcd", f"it needs packages: pip install 'millrace[cluster]' ({error})"
+        ) from error
+    return EtcdStore(
+        EtcdSettings(
+            endpoints=config.texts("etcd.endpoints"),
+            prefix=config.text("etcd.prefix"),
+            username=config.optional_text("etcd.username"),
+            password=config.optional_text("etcd.password"),
+            certificate_authority=_file_of(config, "etcd.tls.ca.file"),
+            certificate=_file_of(config, "etcd.tls.cert.file"),
+            private_key=_file_of(config, "etcd.tls.key.file"),
+            request_timeout_ms=config.integer("etcd.request.timeout.ms"),
+        )
+    )
+
+
+def _file_of(config: BrokerConfig, name: str) -> bytes | None:
+    path = config.optional_text(name)
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidConfig(name, path, f"cannot be read: {error.strerror}") from error
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _settle() -> None:

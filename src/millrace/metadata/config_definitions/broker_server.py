@@ -61,22 +61,8 @@ _IDENTITY: Final = (
         type=_STRING,
         default=None,
         doc="Where the broker stands (a rack, a zone, a host). Replicas of a partition are spread over "
-        "racks.",
-    ),
-    Setting(
-        name="metadata.store",
-        type=_STRING,
-        default="embedded",
-        doc="Where the cluster's metadata lives: embedded is a SQLite file of this one broker.",
-        valid=OneOf(("embedded",)),
-        importance=_HIGH,
-    ),
-    Setting(
-        name="metadata.store.path",
-        type=_STRING,
-        default=None,
-        doc="The file of the embedded store; without it, metadata.sqlite in the first data directory.",
-        importance=_LOW,
+        "racks. In a cluster a broker that is not told takes the name of its host, so that replicas share no "
+        "machine where they can avoid it.",
     ),
 )
 

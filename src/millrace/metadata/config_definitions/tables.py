@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.metadata.config_definitions.broker_cluster import CLUSTER_SETTINGS
 from millrace.metadata.config_definitions.broker_consumer_groups import (
     CONSUMER_GROUP_SETTINGS,
     GROUP_OWN_SETTINGS,
@@ -20,7 +21,12 @@ __all__: Final = ["BROKER_SETTINGS", "GROUP_OWN_SETTINGS", "KAFKA_ONLY", "TOPIC_
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
     for setting in sorted(
-        LOG_SETTINGS + SERVER_SETTINGS + GROUP_SETTINGS + CONSUMER_GROUP_SETTINGS + TRANSACTION_SETTINGS,
+        LOG_SETTINGS
+        + SERVER_SETTINGS
+        + CLUSTER_SETTINGS
+        + GROUP_SETTINGS
+        + CONSUMER_GROUP_SETTINGS
+        + TRANSACTION_SETTINGS,
         key=lambda setting: setting.name,
     )
 }

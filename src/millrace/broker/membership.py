@@ -1,0 +1,110 @@
+"""A broker's part in a cluster: joins when it can serve, stops leading when it cannot be sure of its place,
+hands over before it stops. Joins the session, the controller and the rest; the rules are the metadata's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from millrace.broker.config import BrokerConfig
+from millrace.broker.surroundings import Surroundings
+from millrace.metadata.controller_task import ControllerSettings, ControllerTask
+from millrace.metadata.errors import MetadataError
+from millrace.metadata.image import BrokerState
+from millrace.metadata.service import Metadata
+from millrace.metadata.session import BrokerSession, SessionSettings
+from millrace.metadata.store import Store
+
+log = logging.getLogger(__name__)
+
+HAND_OVER_S_MAX = 10.0
+"""A store that does not answer must not keep a broker from stopping."""
+
+
+class Membership:
+    def __init__(
+        self,
+        metadata: Metadata,
+        store: Store,
+        broker: BrokerState,
+        *,
+        config: Callable[[], BrokerConfig],
+        surroundings: Surroundings,
+        is_clean: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._config = config
+        self._broker = replace(
+            broker, rack=broker.rack or surroundings.host_name or None, boot_id=surroundings.boot_id
+        )
+        self.on_fence: list[Callable[[bool], None]] = []
+        """Called with True when this broker must lead nothing any more, whatever its image says, and with
+        False when the image counts again."""
+        self._session = BrokerSession(
+            metadata,
+            store,
+            self._broker,
+            settings=SessionSettings(
+                timeout_ms=config().integer("broker.session.timeout.ms"),
+                heartbeat_ms=config().integer("broker.heartbeat.interval.ms"),
+            ),
+            is_clean=is_clean,
+            chance=surroundings.chance,
+            on_change=self._changed,
+        )
+        self._controller = ControllerTask(
+            metadata,
+            node_id=broker.node_id,
+            incarnation=broker.incarnation,
+            settings=self._controller_settings,
+        )
+        self._ruling: asyncio.Task[None] | None = None
+
+    @property
+    def is_fenced(self) -> bool:
+        return self._session.is_fenced
+
+    async def prepare(self) -> None:
+        """Before the replicas are opened: nothing rests on this broker's last run."""
+        await self._session.prepare()
+
+    async def join(self, tasks: asyncio.TaskGroup, bound_ports: Mapping[str, int]) -> None:
+        """Tell the others where this broker is reached, which is where it listens now."""
+        endpoints = tuple(
+            endpoint if endpoint.port else endpoint._replace(port=bound_ports[endpoint.listener])
+            for endpoint in self._broker.endpoints
+        )
+        self._session.serve_at(replace(self._broker, endpoints=endpoints))
+        await self._session.enter(tasks)
+        self._ruling = tasks.create_task(self._controller.run(), name="controller")
+
+    async def hand_over(self) -> None:
+        """Let others lead what they can lead, before requests are refused here."""
+        if not self._config().boolean("controlled.shutdown.enable"):
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S_MAX):
+                left = await self._metadata.begin_controlled_shutdown(self._broker.node_id)
+        except (MetadataError, TimeoutError) as error:
+            log.warning("stopping without handing over: %s", error or "the store does not answer")
+            return
+        log.info("handed over", extra={"partitions_left": left})
+
+    async def leave(self) -> None:
+        if self._ruling is not None:
+            self._ruling.cancel()
+        await self._session.leave()
+
+    def _changed(self, is_fenced: bool) -> None:
+        for callback in self.on_fence:
+            callback(is_fenced)
+
+    def _controller_settings(self) -> ControllerSettings:
+        config = self._config()
+        return ControllerSettings(
+            is_rebalance_enabled=config.boolean("auto.leader.rebalance.enable"),
+            rebalance_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
+            imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
+        )
