@@ -42,7 +42,10 @@ NOTES: Final[dict[int, str]] = {
     32: "topics, brokers, loggers and consumer groups; client metrics have no settings here",
     33: "unknown names are refused for brokers too, where Kafka takes them",
     44: "unknown names are refused for brokers too, where Kafka takes them",
+    43: "also for a single broker, which leads everything as it should",
+    45: "every broker takes what is meant for the controller",
     60: "every broker takes what is meant for the controller",
+    64: "a broker that runs is not removed: it would register again at once",
     68: "a pattern is matched before the first answer, and again as soon as topics change; Kafka does it "
     "later. Both assignors prefer members in a rack that has the partition, where that costs neither "
     "balance nor moves",
@@ -54,7 +57,7 @@ REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("Kafka Streams groups are not part of this version", (88, 89)),
     ("authentication is not part of this version", (17, 36, 38, 39, 40, 41, 50, 51)),
     ("authorisation and quotas are not part of this version", (29, 30, 31, 48, 49)),
-    ("a single broker has neither replicas to move nor leaders to elect", (34, 43, 45, 46, 64)),
+    ("a broker has one data directory, so no replica moves between two", (34,)),
     ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 55, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),
     ("Millrace collects no telemetry of clients; Kafka has it off by default", (71, 72)),

@@ -6,6 +6,12 @@ from typing import Final
 
 from millrace.broker.dispatch import Api
 from millrace.broker.handlers.api_versions import API_VERSIONS
+from millrace.broker.handlers.cluster import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+    UNREGISTER_BROKER,
+)
 from millrace.broker.handlers.configs import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
@@ -55,9 +61,13 @@ APIS: Final[tuple[Api, ...]] = (
     ALTER_CONFIGS,
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
+    ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
+    UNREGISTER_BROKER,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
     LIST_CONFIG_RESOURCES,
