@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from millrace.cli.options import BrokerAddress, broker_options, json_option
+from millrace.cli.options import broker_options, json_option, key_values
 from millrace.cli.output import log_line, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ REPORT_SUFFIXES: Final = (".html", ".png")
 @click.option("--to", "to_text", metavar="TIME", help="End here.")
 @click.option("--bucket", metavar="TIME", help="Length of the time steps [about a hundred in all].")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Keys to keep.")
-@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs.")
+@click.option("--spark-conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark. Repeatable.")
 @json_option
 @broker_options
 def analytics(topics: tuple[str, ...], **options: Any) -> None:
@@ -79,7 +80,11 @@ def analytics(topics: tuple[str, ...], **options: Any) -> None:
         _require_topics(client, names)
         lag = _lag(client, run_ms, names, options["groups"], watch_s, every_s)
         log_line("starting Spark")
-        spark = make_session(app_name=f"analytics of {', '.join(names)}", master=options["master"])
+        spark = make_session(
+            app_name=f"analytics of {', '.join(names)}",
+            master=options["master"],
+            config=key_values(options["spark_conf"], option="--spark-conf"),
+        )
         try:
             from millrace.pipeline import register
 
@@ -130,11 +135,15 @@ def _client(options: dict[str, Any]) -> BrokerClient:
 
 def _client_properties(options: dict[str, Any]) -> dict[str, str]:
     from millrace.broker.properties import parse_properties
+    from millrace.pipeline.security import SECURITY_OPTIONS
 
-    address = BrokerAddress(**{name: options[name] for name in ("bootstrap", "command_config", "timeout_s")})
-    if address.command_config is None:
-        return {}
-    return dict(parse_properties(address.command_config.read_text(encoding="utf-8")))
+    path: Path | None = options["command_config"]
+    properties = {} if path is None else parse_properties(path.read_text(encoding="utf-8"))
+    unknown = [name for name in properties if name not in SECURITY_OPTIONS]
+    if unknown:
+        known = ", ".join(SECURITY_OPTIONS)
+        raise click.ClickException(f"{path}: pipelines know no {', '.join(unknown)}; known are {known}")
+    return properties
 
 
 def _require_topics(client: BrokerClient, names: tuple[str, ...]) -> None:

@@ -109,11 +109,11 @@ def test_a_python_error_of_a_worker_is_its_last_line() -> None:
     "text,line",
     [
         (
-            "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found. SQLSTATE: 42P01; line 1 pos 14;\n'Project",
-            "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.; line 1 pos 14",
+            "[TABLE_NOT_FOUND] The table `x` cannot be found. SQLSTATE: 42P01; line 1 pos 14;\n'Project",
+            "[TABLE_NOT_FOUND] The table `x` cannot be found.; line 1 pos 14",
         ),
         (
-            "An error occurred while calling o57.load.\n: java.lang.IllegalStateException: closed\n\tat a.b(C)\n",
+            "An error occurred while calling o57.\n: java.lang.IllegalStateException: closed\n\tat a.b(C)\n",
             "IllegalStateException: closed",
         ),
     ],

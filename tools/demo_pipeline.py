@@ -1,0 +1,329 @@
+"""`make demo-pipeline`: a broker, generated orders, a pipeline, an archive, a report; ends by itself.
+
+Everything happens through the `millrace` command, as users would do it; each command is shown before it runs.
+What comes out is compared with what was sent: the demo fails if a single order is lost or counted twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+MILLRACE: Final = Path(sys.executable).with_name("millrace")
+PIPELINE: Final = ROOT / "examples" / "pipelines" / "demo_orders.yaml"
+COUNTRIES: Final = ("AT", "BR", "CA", "DE", "FR", "IN", "JP", "KE", "NO", "US")
+CUSTOMERS: Final = 2_000
+# One customer in the generated data orders far more than the others: the report shows its partition as hot.
+BUSY_CUSTOMER_SHARE: Final = 0.2
+TWICE_SHARE: Final = 0.01
+UNREADABLE: Final = 25
+PARTITIONS: Final = 6
+MINUTES: Final = 60
+FIRST_ORDER: Final = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
+START_TIMEOUT_S: Final = 60.0
+COMMAND_TIMEOUT_S: Final = 600.0
+
+Windows = dict[tuple[str, str], tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Sent:
+    """What the generator made, as the pipeline must find it."""
+
+    orders: int = 0
+    twice: int = 0
+    last_at_s: float = 0.0
+    windows: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+
+
+def main() -> int:
+    arguments = _arguments()
+    directory: Path = arguments.directory.resolve()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    began = time.monotonic()
+    generator = random.Random(6)
+    countries = [generator.choice(COUNTRIES) for _ in range(CUSTOMERS)]
+    _write_customers(directory / "customers.csv", countries)
+    with _broker(directory) as bootstrap:
+        environment = dict(os.environ) | {"MILLRACE_BOOTSTRAP": bootstrap, "DEMO_DIR": str(directory)}
+        run = _Runner(environment)
+        _title("Topics")
+        run("topic", "create", "orders", "--partitions", str(PARTITIONS),
+            "--config", "message.timestamp.type=LogAppendTime")  # fmt: skip
+        run("topic", "create", "revenue", "orders-unreadable", "--partitions", "2")
+        sent = Sent()
+        first = arguments.orders * 2 // 3
+        _title(
+            f"{first:,} of {arguments.orders:,} orders, some of them twice, and {UNREADABLE} unreadable ones"
+        )
+        _send(bootstrap, generator, countries, sent, 0, first, arguments.orders)
+        _title("The pipeline, from its file: join, deduplicate, window, exactly-once sink")
+        run("pipeline", "validate", str(PIPELINE))
+        run("pipeline", "explain", str(PIPELINE))
+        run("pipeline", "run", str(PIPELINE), "--once")
+        _title("The rest of the orders, and the same pipeline again: it goes on where it was")
+        _send(bootstrap, generator, countries, sent, first, arguments.orders, arguments.orders)
+        run("pipeline", "run", str(PIPELINE), "--once")
+        _title("The topic in the archive, as a Delta table")
+        run("pipeline", "archive", "orders", "--to", str(directory / "archive"), "--once")
+        _title("What came out")
+        problems = _judge(_read_revenue(bootstrap), sent)
+        _title("Measured")
+        _consume_some(bootstrap, arguments.orders // 3)
+        reports = [
+            word for suffix in ("html", "png") for word in ("--report", str(directory / f"report.{suffix}"))
+        ]
+        run("pipeline", "analytics", "orders", "revenue", "--into", str(directory / "analytics"),
+            "--latency-header", "sent-at", *reports)  # fmt: skip
+        _title("And for a million of such orders a second, kept for a week")
+        run(
+            "pipeline",
+            "capacity",
+            "--messages",
+            "1M",
+            "--size",
+            "100",
+            "--retention",
+            "7d",
+            "--compression",
+            "2",
+        )
+    _title(f"Done in {time.monotonic() - began:.0f} s; all of it is in {_shown(directory)}")
+    print(f"report: {_shown(directory / 'report.html')} and {_shown(directory / 'report.png')}")
+    for problem in problems:
+        print(f"WRONG: {problem}")
+    return 1 if problems else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Show a pipeline at work, from broker to report.")
+    parser.add_argument("--orders", type=int, default=300_000, help="how many orders to send")
+    parser.add_argument(
+        "--directory", type=Path, default=ROOT / ".cache" / "demo-pipeline", help="what to use and fill"
+    )
+    return parser.parse_args()
+
+
+class _Runner:
+    """Runs `millrace` commands, each shown first; a failure ends the demo."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+
+    def __call__(self, *words: str) -> None:
+        shown = [_shown(Path(word)) if word.startswith("/") else word for word in words]
+        print(f"$ millrace {shlex.join(shown)}", flush=True)
+        answer = subprocess.run(
+            [str(MILLRACE), *words], env=self._environment, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+        if answer.returncode != 0:
+            raise SystemExit(f"millrace {shlex.join(shown)} ended with {answer.returncode}")
+
+
+@contextmanager
+def _broker(directory: Path) -> Iterator[str]:
+    """A broker on a free port, stopped in order at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    bootstrap = f"127.0.0.1:{port}"
+    command = [str(MILLRACE), "serve", "--data-dir", str(directory / "data"), "--listen", bootstrap]
+    command += ["--set", "metrics.listener=127.0.0.1:0"]
+    _title(f"A broker on {bootstrap}")
+    with (directory / "broker.log").open("wb") as log:
+        # A session of its own: Ctrl-C ends the demo, which then stops the broker in order.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        _wait_until_listening(process, port, directory / "broker.log")
+        yield bootstrap
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise SystemExit(f"the broker did not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def _write_customers(path: Path, countries: list[str]) -> None:
+    lines = [f"{number},customer {number},{country}\n" for number, country in enumerate(countries)]
+    path.write_text("customer_id,name,country\n" + "".join(lines))
+
+
+def _send(
+    bootstrap: str,
+    generator: random.Random,
+    countries: list[str],
+    sent: Sent,
+    first: int,
+    last: int,
+    total: int,
+) -> None:
+    """Orders `first` to `last` of `total`, spread over an hour of their own time."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
+    began = time.monotonic()
+    for number in range(first, last):
+        customer = 0 if generator.random() < BUSY_CUSTOMER_SHARE else generator.randrange(CUSTOMERS)
+        cents = generator.randrange(100, 50_000)
+        at_s = FIRST_ORDER.timestamp() + number * MINUTES * 60 / total
+        at = datetime.fromtimestamp(at_s, UTC)
+        value = json.dumps(
+            {
+                "order_id": number,
+                "customer_id": customer,
+                "cents": cents,
+                "at": at.isoformat(timespec="milliseconds"),
+            }
+        )
+        copies = 1 + (generator.random() < TWICE_SHARE)
+        for _ in range(copies):
+            _produce(producer, str(customer), value)
+        window = sent.windows[at.strftime("%Y-%m-%dT%H:%M"), countries[customer]]
+        window[0] += 1
+        window[1] += cents
+        sent.orders += 1
+        sent.twice += copies - 1
+        sent.last_at_s = at_s
+    if first == 0:
+        for number in range(UNREADABLE):
+            _produce(producer, "0", f'{{"order_id": {number}, "cents": ')
+    left = producer.flush(120)
+    if left:
+        raise SystemExit(f"{left} messages could not be sent")
+    seconds = time.monotonic() - began
+    print(f"sent {last - first:,} orders in {seconds:.1f} s", flush=True)
+
+
+def _produce(producer: Producer, key: str, value: str) -> None:
+    while True:
+        headers = [("sent-at", str(time.time_ns() // 1_000_000))]
+        try:
+            producer.produce("orders", value=value, key=key, headers=headers)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+def _read_all(bootstrap: str, topic: str) -> Iterator[Any]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "demo-reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    ends = {
+        number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+        for number in partitions
+    }
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            yield message
+        # Positions pass over markers of transactions, which are no messages.
+        positions = consumer.position([TopicPartition(topic, number) for number in partitions])
+        if message is None and all(
+            each.offset >= ends[each.partition] for each in positions if ends[each.partition]
+        ):
+            break
+    consumer.close()
+
+
+def _read_revenue(bootstrap: str) -> list[dict[str, Any]]:
+    return [json.loads(message.value()) for message in _read_all(bootstrap, "revenue")]
+
+
+def _judge(rows: list[dict[str, Any]], sent: Sent) -> list[str]:
+    """Show the largest windows, and compare all that are closed with what was sent."""
+    largest = sorted(rows, key=lambda row: -row["cents"])[:8]
+    print(f"{'minute':<18}{'country':<9}{'orders':>8}{'revenue':>14}")
+    for row in largest:
+        print(f"{row['minute'][:16]:<18}{row['country']:<9}{row['orders']:>8,}{row['cents'] / 100:>14,.2f}")
+    found: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        found[row["minute"][:16], row["country"]].append((row["orders"], row["cents"]))
+    # A window is closed when the latest order is a minute past its end.
+    closed_at = datetime.fromtimestamp(sent.last_at_s - 120, UTC).strftime("%Y-%m-%dT%H:%M")
+    wanted = {key: (each[0], each[1]) for key, each in sent.windows.items() if key[0] <= closed_at}
+    problems = [f"{key} came {len(values)} times" for key, values in found.items() if len(values) > 1]
+    problems += [f"{key} is missing" for key in wanted if key not in found]
+    problems += [
+        f"{key}: {values[0]} instead of {tuple(sent.windows[key])}"
+        for key, values in found.items()
+        if values[0] != tuple(sent.windows[key])
+    ]
+    counted = sum(values[0][0] for values in found.values())
+    print(
+        f"{len(found):,} windows with {counted:,} orders; {sent.twice:,} were sent twice and counted once;"
+        f" {'sums equal what was sent' if not problems else f'{len(problems)} differ'}"
+    )
+    return problems[:10]
+
+
+def _consume_some(bootstrap: str, count: int) -> None:
+    """A consumer group that is behind, for the report to show."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest",
+         "enable.auto.commit": False}
+    )  # fmt: skip
+    consumer.subscribe(["orders"])
+    read = 0
+    deadline = time.monotonic() + 60
+    while read < count and time.monotonic() < deadline:
+        read += len(consumer.consume(5_000, 1.0))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    print(f"the group billing has read {read:,} orders so far", flush=True)
+
+
+def _title(text: str) -> None:
+    print(f"\n== {text}", flush=True)
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
