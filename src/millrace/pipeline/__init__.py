@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Mapping
 
-__all__ = ["register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_with_archive", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -20,3 +22,11 @@ def register(spark: SparkSession) -> None:
     # Without this setting Spark refuses sources that take filters.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(MillraceDataSource)
+
+
+def read_with_archive(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """An archive and its live topic as one table, without gap or overlap: see `lake.backfill`."""
+    from millrace.pipeline.lake import backfill
+
+    register(spark)
+    return backfill.read_with_archive(spark, options)

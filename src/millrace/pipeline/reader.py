@@ -12,6 +12,7 @@ from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
 from millrace.pipeline.decoder import RowFilter
 from millrace.pipeline.errors import InvalidOption, PipelineError
+from millrace.pipeline.kafka_client import EARLIEST
 from millrace.pipeline.options import SourceOptions
 from millrace.pipeline.partition_reader import PartitionReader
 from millrace.pipeline.planning import Planner, Range, split_ranges
@@ -134,12 +135,19 @@ class MillraceReader(DataSourceReader):
         """Hand the part that the archive holds to it; `earliest` is its first record then."""
         from millrace.pipeline.lake.archived_rows import ArchivedTopic
 
+        for bound in (self._options.starting, self._options.ending):
+            if bound.kind in ("timestamp", "timestamps"):
+                # Brokers know only what they hold: an older record in the archive would be passed over.
+                raise InvalidOption(f"{bound.option} does not go with archive: filter on timestamp instead")
         tasks: list[ArchiveTask] = []
         for name, topic in plan.topics.items():
             archive = ArchivedTopic(root, name, format_topic_id(topic.topic_id))
             ranges: dict[int, tuple[int, int]] = {}
             for each in [each for each in plan.starts if each.topic == name]:
-                if self._options.starting.kind == "earliest":
+                if (
+                    self._options.starting.kind == "earliest"
+                    or self._options.starting.number(each) == EARLIEST
+                ):
                     plan.starts[each] = archive.first.get(each.partition, plan.starts[each])
                 start = max(plan.starts[each], self._bounds.offset_from)
                 end = min(plan.ends[each], self._bounds.offset_to)

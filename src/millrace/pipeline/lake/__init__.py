@@ -1,0 +1,1 @@
+"""Archives of topics in Delta tables, replay from them, and one view over archive and live topic."""

@@ -1,0 +1,98 @@
+"""What archive and replay ask brokers for: where partitions begin and end, new topics, marks of progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.ids import TopicPartition, format_topic_id
+from millrace.pipeline.errors import BrokerRefused, PipelineError
+from millrace.pipeline.kafka_client import EARLIEST, LATEST, READ_COMMITTED, BrokerClient, TopicInfo
+from millrace.pipeline.security import read_security
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+_CREATE_TOPICS_VERSIONS: Final = (5, 7)
+_BROKERS_DEFAULT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """How to reach the brokers, as options of the data source name it."""
+
+    bootstrap: str
+    properties: Mapping[str, str]
+    timeout_ms: int = 30_000
+
+    def source_options(self) -> dict[str, str]:
+        """The same for `spark.read.format("millrace")`."""
+        return {"bootstrap.servers": self.bootstrap, **self.properties}
+
+    def client(self) -> BrokerClient:
+        return BrokerClient(
+            self.bootstrap,
+            client_id="millrace-lake",
+            security=read_security(self.properties),
+            timeout_ms=self.timeout_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicBounds:
+    """A topic as the brokers have it: per partition the first offset kept and the end of what is decided."""
+
+    topic_id: str
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+
+
+def topic_bounds(client: BrokerClient, topic: str) -> TopicBounds:
+    """Raises PipelineError for a topic that does not exist."""
+    info = _topic(client, topic)
+    partitions = [TopicPartition(topic, number) for number in info.partitions]
+    starts = client.list_offsets(dict.fromkeys(partitions, EARLIEST), READ_COMMITTED)
+    ends = client.list_offsets(dict.fromkeys(partitions, LATEST), READ_COMMITTED)
+    return TopicBounds(
+        topic_id=format_topic_id(info.topic_id),
+        start={each.partition: starts[each].offset for each in partitions},
+        end={each.partition: ends[each].offset for each in partitions},
+    )
+
+
+def find_topic(client: BrokerClient, topic: str) -> TopicInfo | None:
+    return client.metadata([topic]).get(topic)
+
+
+def create_topic(client: BrokerClient, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+    wanted = CreatableTopic(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=_BROKERS_DEFAULT,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
+    )
+    message = CreateTopicsRequest(topics=[wanted], timeout_ms=client.timeout_ms, validate_only=False)
+    version = client.version(ApiKey.CREATE_TOPICS, *_CREATE_TOPICS_VERSIONS)
+    (answer,) = client.request(ApiKey.CREATE_TOPICS, version, message).topics
+    if answer.error_code == ErrorCode.NONE:
+        return
+    reason = f": {answer.error_message}" if answer.error_message else ""
+    raise BrokerRefused(answer.error_code, f"topic {topic} cannot be created{reason}")
+
+
+def committed(client: BrokerClient, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    found = client.committed(group, [TopicPartition(topic, number) for number in partitions])
+    return {each.partition: offset for each, offset in found.items()}
+
+
+def commit(client: BrokerClient, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    client.commit(group, {TopicPartition(topic, number): offset for number, offset in offsets.items()})
+
+
+def _topic(client: BrokerClient, topic: str) -> TopicInfo:
+    info = find_topic(client, topic)
+    if info is None:
+        raise PipelineError(f"there is no topic {topic}")
+    return info
