@@ -50,6 +50,19 @@ def examine_file(
     return (None if mistakes.fatal else pipeline), mistakes.in_order()
 
 
+def name_in(path: Path) -> str:
+    """The name alone, also of a file with mistakes: what runs can be looked at and stopped all the same."""
+    mistakes = Mistakes()
+    tree = _tree(path, mistakes)
+    entry = None if tree is None else tree.entries.get("pipeline")
+    if entry is None or not isinstance(entry.value, Scalar) or not _NAME.fullmatch(entry.value.text):
+        mistakes.add(
+            Mark(1), "the pipeline has no name", allowed="pipeline: NAME (in SQL: CREATE PIPELINE NAME)"
+        )
+        raise InvalidPipeline(path, mistakes.in_order())
+    return entry.value.text
+
+
 def _tree(path: Path, mistakes: Mistakes) -> Table | None:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -167,7 +180,7 @@ class _Checker:
         return Step(
             name=name,
             mark=fields.mark,
-            sql=sql.strip().rstrip(";"),
+            sql=sql.rstrip().rstrip(";"),
             sql_mark=scalar.text_mark,
             query=query,
             watermark=fields.watermark(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.pipeline.declared.check_sources import (
@@ -95,7 +95,7 @@ def _topic(common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
         check_topic(topic, fields.mark_of("topic"), fields.where, around.mistakes)
     payload = read_payload(fields, around, schema_needed=("avro", "protobuf"))
     if "format" not in fields:
-        payload = type(payload)(format="json", schema=payload.schema)
+        payload = replace(payload, format="json")
     return TopicSink(
         name=common.name,
         mark=fields.mark,

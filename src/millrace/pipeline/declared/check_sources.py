@@ -21,11 +21,13 @@ from millrace.pipeline.declared.model import (
     TopicSource,
     Watermark,
 )
+from millrace.pipeline.declared.topic_options import source_options
+from millrace.pipeline.errors import InvalidOption
 
 PAYLOAD_FORMATS: Final = ("raw", "text", "json", "avro", "protobuf")
 FILE_FORMATS: Final = ("parquet", "json", "csv", "text", "orc", "delta")
 # The columns beside a decoded payload.
-RECORD_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+RECORD_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 RAW_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _PAYLOAD_KEYS: Final = ("format", "schema", "schema_file", "message")
 _TOPIC_KEYS: Final = (
@@ -36,7 +38,7 @@ _KEYS: Final = {
     "topic": _TOPIC_KEYS,
     "topics": _TOPIC_KEYS,
     "pattern": _TOPIC_KEYS,
-    "archive": ("archive", "stream", "watermark", "options"),
+    "archive": ("archive", *_PAYLOAD_KEYS, "stream", "watermark", "options"),
     "files": ("files", "format", "schema", "schema_file", "stream", "watermark", "options"),
     "jdbc": ("jdbc", "table", "query", "user", "password", "driver", "watermark", "options"),
 }
@@ -136,14 +138,15 @@ def read_payload(fields: Fields, around: Surroundings, *, schema_needed: tuple[s
     if schema is not None:
         _check_schema(formatted, schema, mark, where, around.mistakes)
     message = fields.text("message")
-    if formatted == "protobuf" and message is None:
-        around.mistakes.add(
-            fields.mark_of("format"),
-            f"{where}: format protobuf needs 'message', the name of one in the schema",
-        )
     if formatted != "protobuf" and message is not None:
         around.mistakes.add(fields.mark_of("message"), f"{where}: 'message' is for format protobuf only")
-    return Payload(format=formatted, schema=schema, message=message)
+    file = fields.text("schema_file") if "schema" not in fields else None
+    return Payload(
+        format=formatted,
+        schema=schema,
+        schema_file=None if file is None else Path(around.location(file)),
+        message=message,
+    )
 
 
 _EXAMPLES: Final = {
@@ -153,7 +156,7 @@ _EXAMPLES: Final = {
 }
 
 
-def _schema_text(fields: Fields, around: Surroundings) -> tuple[str | None, Mark]:
+def _schema_text(fields: Fields, around: Surroundings, *, is_text: bool = True) -> tuple[str | None, Mark]:
     if "schema" in fields and "schema_file" in fields:
         around.mistakes.add(fields.mark_of("schema_file"), f"{fields.where}: schema and schema_file together")
     scalar: Scalar | None = fields.scalar("schema")
@@ -165,7 +168,8 @@ def _schema_text(fields: Fields, around: Surroundings) -> tuple[str | None, Mark
         return None, mark
     path = Path(around.location(name))
     try:
-        return path.read_text(encoding="utf-8"), mark
+        content = path.read_bytes()
+        return content.decode() if is_text else None, mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         around.mistakes.add(mark, f"{fields.where}: schema_file {name}: {reason}")
@@ -191,6 +195,7 @@ def _check_schema(formatted: str, schema: str, mark: Mark, where: str, mistakes:
 
 
 def _topics(name: str, fields: Fields, around: Surroundings) -> Source:
+    before = len(around.mistakes.found)
     topics = (*fields.texts("topic"), *fields.texts("topics"))
     for topic in topics:
         key = "topic" if "topic" in fields else "topics"
@@ -210,7 +215,7 @@ def _topics(name: str, fields: Fields, around: Surroundings) -> Source:
             around.mistakes.add(
                 mark, f"{fields.where}: dead_letters is the topic that is read: they would come round again"
             )
-    return TopicSource(
+    source = TopicSource(
         name=name,
         mark=fields.mark,
         topics=topics,
@@ -224,6 +229,20 @@ def _topics(name: str, fields: Fields, around: Surroundings) -> Source:
         options=fields.options("options"),
         watermark=_watermark(fields, _topic_columns(payload), around.mistakes),
     )
+    if len(around.mistakes.found) == before and (topics or pattern):
+        _check_options(fields, source, around)
+    return source
+
+
+def _check_options(fields: Fields, source: TopicSource, around: Surroundings) -> None:
+    """The options go to the data source as they are: ask it whether it understands them."""
+    from millrace.pipeline.options import read_options
+
+    try:
+        read_options(source_options(source), streaming=source.streaming)
+    except InvalidOption as error:
+        key = "options" if "options" in fields else "starting"
+        around.mistakes.add(fields.mark_of(key), f"{fields.where}: {error}")
 
 
 def _topic_columns(payload: Payload) -> list[str]:
@@ -292,6 +311,7 @@ def _archive(name: str, fields: Fields, around: Surroundings) -> Source | None:
         name=name,
         mark=fields.mark,
         path=around.location(path or "."),
+        payload=read_payload(fields, around, schema_needed=("json", "avro", "protobuf")),
         streaming=fields.flag("stream", False),
         options=fields.options("options"),
         watermark=fields.watermark(),

@@ -21,12 +21,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """How values are encoded. `schema` is DDL, Avro JSON or .proto text; `message` one of the latter."""
+    """How values are encoded. `schema` is DDL, Avro JSON or .proto text; `schema_file` holds it instead."""
 
     format: str = "raw"
     schema: str | None = None
+    schema_file: Path | None = None
     message: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class ArchiveSource:
     name: str
     mark: Mark
     path: str
+    payload: Payload = Payload()
     streaming: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     watermark: Watermark | None = None

@@ -1,0 +1,64 @@
+"""Python functions for SQL: imported by module path, shipped to Spark's workers, registered by name."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace.pipeline.declared.mistakes import Mistakes
+from millrace.pipeline.declared.model import Function, Pipeline
+from millrace.pipeline.declared.python_code import find_module
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register_functions(spark: SparkSession, pipeline: Pipeline, scratch: Path, mistakes: Mistakes) -> None:
+    """Make every function of the pipeline callable from SQL."""
+    folder = pipeline.path.absolute().parent
+    shipped: set[str] = set()
+    for function in pipeline.functions.values():
+        where = f"functions.{function.name}"
+        try:
+            called = _imported(function, folder)
+        except Exception as error:  # noqa: BLE001 - a user's module may raise anything
+            mistakes.add(function.mark, f"{where}: {function.module} cannot be imported: {error!r}")
+            continue
+        if not callable(called):
+            mistakes.add(
+                function.mark, f"{where}: {function.attribute} is {type(called).__name__}, no function"
+            )
+            continue
+        top = function.module.partition(".")[0]
+        if top not in shipped:
+            _ship(spark, top, folder, scratch)
+            shipped.add(top)
+        if function.kind == "pandas":
+            from pyspark.sql.functions import pandas_udf
+
+            called = pandas_udf(called, function.returns)  # type: ignore[call-overload]  # any callable
+            spark.udf.register(function.name, called)
+        else:
+            spark.udf.register(function.name, called, function.returns)
+
+
+def _imported(function: Function, folder: Path) -> object:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return getattr(importlib.import_module(function.module), function.attribute)
+
+
+def _ship(spark: SparkSession, top: str, folder: Path, scratch: Path) -> None:
+    """Workers find installed packages by themselves; what lies beside the file is sent to them."""
+    found = find_module(top, folder)
+    if found is None or folder not in found.absolute().parents:
+        return
+    if found.name != "__init__.py":
+        spark.sparkContext.addPyFile(str(found))
+        return
+    scratch.mkdir(parents=True, exist_ok=True)
+    archive = shutil.make_archive(str(scratch / top), "zip", root_dir=folder, base_dir=top)
+    spark.sparkContext.addPyFile(archive)
