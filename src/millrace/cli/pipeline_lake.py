@@ -136,7 +136,7 @@ def archive(topics: tuple[str, ...], **options: Any) -> None:
         table_path(options["root"], name)
     broker = _broker(options)
     upkeep = _upkeep(options)
-    decode = _decoder(options)
+    _check_decoding(options)
     with _session(options, f"millrace archive {', '.join(names)}") as spark, _stop_signals() as stop:
         with lake_reports.archive_reporter(is_once=bool(options["once"])) as reporter:
             run = ArchiveRun(
@@ -148,7 +148,7 @@ def archive(topics: tuple[str, ...], **options: Any) -> None:
                     start=options["start"],
                     batch_records=options["batch_records"],
                     allow_gaps=options["allow_gaps"],
-                    decode=decode,
+                    decode=_decoder(options),
                 ),
                 upkeep=upkeep,
                 reporter=reporter,
@@ -223,6 +223,7 @@ def replay(topic: str, **options: Any) -> None:
             sent = replaying.run(plan, lambda count: bar.advance(count, note=f"{count:,} more records"))
         log_line(f"{sent:,} records sent to {work.into}")
         if not options["no_verify"]:
+            log_line(f"comparing {work.into} with the archive ...")
             lake_reports.report(replaying.verify(plan), work.into, as_json=options["as_json"])
 
 
@@ -342,15 +343,19 @@ def _upkeep(options: dict[str, Any]) -> Upkeep:
     )
 
 
+def _check_decoding(options: dict[str, Any]) -> None:
+    if options["payload"] is None and (options["schema"] or options["message"]):
+        raise click.UsageError("--schema and --message need --decode json, avro or protobuf")
+    if options["payload"] is not None and not options["schema"]:
+        raise click.UsageError(f"--decode {options['payload']} needs --schema")
+
+
 def _decoder(options: dict[str, Any]) -> Callable[[DataFrame], DataFrame] | None:
+    """Needs the session: Spark itself reads some schemas."""
     from millrace.pipeline.lake.decoding import make_decoder
 
     if options["payload"] is None:
-        if options["schema"] or options["message"]:
-            raise click.UsageError("--schema and --message need --decode json, avro or protobuf")
         return None
-    if not options["schema"]:
-        raise click.UsageError(f"--decode {options['payload']} needs --schema")
     return make_decoder(options["payload"], options["schema"], options["message"])
 
 

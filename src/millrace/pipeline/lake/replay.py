@@ -149,7 +149,7 @@ class Replay:
         """Compare archive and topic, everything that this replay has ever sent."""
         wanted = fingerprints(self._rows(plan.version))
         with self._options.broker.client() as client:
-            ends = topics.topic_bounds(client, self._options.into).end
+            ends = topics.settled_ends(client, self._options.into)
         ranges = {
             partition: (start, ends[partition])
             for partition, start in plan.target_start.items()
@@ -201,9 +201,9 @@ class Replay:
     def _target_start(self, client: BrokerClient, group: str) -> dict[int, int]:
         """The target's ends before the first record of this replay, kept as offsets of a second group."""
         into = self._options.into
-        bounds = client.retrying(lambda: topics.topic_bounds(client, into))
-        kept = topics.committed(client, f"{group}-start", into, bounds.end)
-        missing = {partition: end for partition, end in bounds.end.items() if partition not in kept}
+        ends = topics.settled_ends(client, into)
+        kept = topics.committed(client, f"{group}-start", into, ends)
+        missing = {partition: end for partition, end in ends.items() if partition not in kept}
         if missing:
             topics.commit(client, f"{group}-start", into, missing)
         return {**missing, **kept}

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.pipeline.errors import BrokerRefused, PipelineError
-from millrace.pipeline.kafka_client import EARLIEST, LATEST, READ_COMMITTED, BrokerClient, TopicInfo
+from millrace.pipeline.kafka_client import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    BrokerClient,
+    TopicInfo,
+)
 from millrace.pipeline.security import read_security
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -16,6 +24,7 @@ from millrace.wire.messages.create_topics import CreatableTopic, CreatableTopicC
 
 _CREATE_TOPICS_VERSIONS: Final = (5, 7)
 _BROKERS_DEFAULT: Final = -1
+_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,24 @@ def topic_bounds(client: BrokerClient, topic: str) -> TopicBounds:
     )
 
 
+def settled_ends(client: BrokerClient, topic: str) -> dict[int, int]:
+    """The ends once all transactions that are open now are decided, or as they are when that takes too long.
+
+    A commit is acknowledged before its markers are in every partition.
+    """
+    partitions = [TopicPartition(topic, number) for number in _topic(client, topic).partitions]
+    latest = dict.fromkeys(partitions, LATEST)
+    ends = client.list_offsets(latest, READ_UNCOMMITTED)
+    deadline = time.monotonic() + client.timeout_ms / 1000
+    while True:
+        decided = client.list_offsets(latest, READ_COMMITTED)
+        if time.monotonic() > deadline or all(
+            decided[each].offset >= ends[each].offset for each in partitions
+        ):
+            return {each.partition: decided[each].offset for each in partitions}
+        time.sleep(_PAUSE_S)
+
+
 def find_topic(client: BrokerClient, topic: str) -> TopicInfo | None:
     return client.metadata([topic]).get(topic)
 
@@ -76,10 +103,10 @@ def create_topic(client: BrokerClient, topic: str, partitions: int, configs: Map
     message = CreateTopicsRequest(topics=[wanted], timeout_ms=client.timeout_ms, validate_only=False)
     version = client.version(ApiKey.CREATE_TOPICS, *_CREATE_TOPICS_VERSIONS)
     (answer,) = client.request(ApiKey.CREATE_TOPICS, version, message).topics
-    if answer.error_code == ErrorCode.NONE:
-        return
-    reason = f": {answer.error_message}" if answer.error_message else ""
-    raise BrokerRefused(answer.error_code, f"topic {topic} cannot be created{reason}")
+    if answer.error_code != ErrorCode.NONE:
+        reason = f": {answer.error_message}" if answer.error_message else ""
+        raise BrokerRefused(answer.error_code, f"topic {topic} cannot be created{reason}")
+    client.retrying(lambda: _require_leaders(client, topic))
 
 
 def committed(client: BrokerClient, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -89,6 +116,13 @@ def committed(client: BrokerClient, group: str, topic: str, partitions: Iterable
 
 def commit(client: BrokerClient, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     client.commit(group, {TopicPartition(topic, number): offset for number, offset in offsets.items()})
+
+
+def _require_leaders(client: BrokerClient, topic: str) -> None:
+    """BrokerRefused (which may pass) while a new topic is not known everywhere."""
+    info = find_topic(client, topic)
+    if info is None or any(partition.leader < 0 for partition in info.partitions.values()):
+        raise BrokerRefused(ErrorCode.LEADER_NOT_AVAILABLE, f"new topic {topic}")
 
 
 def _topic(client: BrokerClient, topic: str) -> TopicInfo:
