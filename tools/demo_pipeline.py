@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,7 @@ UNREADABLE: Final = 25
 PARTITIONS: Final = 6
 MINUTES: Final = 60
 FIRST_ORDER: Final = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
+WATCH_S: Final = 15
 START_TIMEOUT_S: Final = 60.0
 COMMAND_TIMEOUT_S: Final = 600.0
 
@@ -89,12 +91,12 @@ def main() -> int:
         _title("What came out")
         problems = _judge(_read_revenue(bootstrap), sent)
         _title("Measured")
-        _consume_some(bootstrap, arguments.orders // 3)
         reports = [
             word for suffix in ("html", "png") for word in ("--report", str(directory / f"report.{suffix}"))
         ]
-        run("pipeline", "analytics", "orders", "revenue", "--into", str(directory / "analytics"),
-            "--latency-header", "sent-at", *reports)  # fmt: skip
+        with _traffic(bootstrap, arguments.orders // WATCH_S):
+            run("pipeline", "analytics", "orders", "revenue", "--into", str(directory / "analytics"),
+                "--latency-header", "sent-at", "--watch", f"{WATCH_S}s", *reports)  # fmt: skip
         _title("And for a million of such orders a second, kept for a week")
         run(
             "pipeline",
@@ -301,20 +303,52 @@ def _judge(rows: list[dict[str, Any]], sent: Sent) -> list[str]:
     return problems[:10]
 
 
-def _consume_some(bootstrap: str, count: int) -> None:
-    """A consumer group that is behind, for the report to show."""
+@contextmanager
+def _traffic(bootstrap: str, per_s: int) -> Iterator[None]:
+    """New orders and a consumer group that catches up with all of them, for the report to show."""
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=_trickle, args=(bootstrap, stop)),
+        threading.Thread(target=_bill, args=(bootstrap, per_s, stop)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+
+
+def _trickle(bootstrap: str, stop: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    number = 0
+    while not stop.wait(0.05):
+        for _ in range(25):
+            number += 1
+            _produce(
+                producer,
+                str(number % CUSTOMERS),
+                json.dumps({"order_id": -number, "note": "x" * (number % 80)}),
+            )
+    producer.flush(30)
+
+
+def _bill(bootstrap: str, per_s: int, stop: threading.Event) -> None:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest",
-         "enable.auto.commit": False}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.subscribe(["orders"])
-    read = 0
-    deadline = time.monotonic() + 60
-    while read < count and time.monotonic() < deadline:
-        read += len(consumer.consume(5_000, 1.0))
-    consumer.commit(asynchronous=False)
+    while not stop.wait(0.5):
+        if consumer.consume(per_s // 2, 1.0):
+            consumer.commit(asynchronous=False)
     consumer.close()
-    print(f"the group billing has read {read:,} orders so far", flush=True)
 
 
 def _title(text: str) -> None:

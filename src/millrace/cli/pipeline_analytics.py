@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,7 +80,7 @@ def analytics(topics: tuple[str, ...], **options: Any) -> None:
     require_spark()
     with _client(options) as client:
         _require_topics(client, names)
-        lag = _lag(client, run_ms, names, options["groups"], watch_s, every_s)
+        lag = _watched(partial(_client, options), client, run_ms, names, options["groups"], watch_s, every_s)
         log_line("starting Spark")
         spark = make_session(
             app_name=f"analytics of {', '.join(names)}",
@@ -153,7 +155,8 @@ def _require_topics(client: BrokerClient, names: tuple[str, ...]) -> None:
         raise click.ClickException(f"there is no topic {', '.join(missing)} at this broker")
 
 
-def _lag(
+def _watched(
+    connect: Callable[[], BrokerClient],
     client: BrokerClient,
     run_ms: int,
     names: tuple[str, ...],
@@ -162,21 +165,23 @@ def _lag(
     every_s: float,
 ) -> list[Measurement]:
     from millrace.pipeline.analytics import lag
+    from millrace.pipeline.analytics.arrivals import ArrivalWatch
 
     def look() -> list[Measurement]:
         return lag.sample(client, run_ms, names, groups or lag.list_groups(client))
 
     found: list[Measurement] = []
     looks = int(watch_s / every_s) + 1
+    arrivals = ArrivalWatch(connect, list(names) if watch_s else [])
     try:
-        with progress("watching the lag", total=looks) as bar:
+        with arrivals, progress("watching", total=looks) as bar:
             for sample in lag.watch(look, duration_s=watch_s, every_s=every_s):
                 found += sample
                 bar.advance(1, note=f"{sum(each.value for each in sample):,.0f} behind")
     except KeyboardInterrupt:
         # Whoever has seen enough still wants the report.
         log_line("watching ended early")
-    return found
+    return found + arrivals.measurements(run_ms)
 
 
 def _write_reports(
@@ -212,6 +217,8 @@ def _print(summaries: list[TopicSummary], *, as_json: bool) -> None:
                     "size_p99": None if summary.sizes is None else summary.sizes.p99,
                     "latency_p50_ms": None if summary.latencies is None else summary.latencies.p50,
                     "latency_p99_ms": None if summary.latencies is None else summary.latencies.p99,
+                    "arrival_p50_ms": None if summary.arrivals is None else summary.arrivals.p50,
+                    "arrival_p99_ms": None if summary.arrivals is None else summary.arrivals.p99,
                     "distinct_keys": summary.distinct_keys,
                     "skew": summary.skew,
                     "hot_partitions": [each.partition for each in summary.hot_partitions],

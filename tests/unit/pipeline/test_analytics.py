@@ -10,11 +10,13 @@ import pytest
 
 from millrace.core.override import override
 from millrace.pipeline.analytics import page, plots, table
+from millrace.pipeline.analytics.arrivals import batch_delays
 from millrace.pipeline.analytics.lag import watch
 from millrace.pipeline.analytics.measurement import Measure, Measurement, class_bounds, class_of, percentile
 from millrace.pipeline.analytics.measures import key_text
 from millrace.pipeline.analytics.ranges import bucket_ms_for
 from millrace.pipeline.analytics.summary import TopicSummary, chained_runs, summarize
+from tests.harness.batches import batch
 
 DAY_MS = 86_400_000
 
@@ -139,6 +141,14 @@ def test_keys_are_shown_as_text_or_digits(key: bytes, text: str) -> None:
 
 def test_long_keys_are_cut() -> None:
     assert len(key_text(b"x" * 500)) == 80
+
+
+def test_batches_are_timed_by_their_newest_record() -> None:
+    data = batch([b"a", b"b"], timestamp_ms=1_000) + batch([b"c"], timestamp_ms=4_000, attributes=0x20)
+    data += batch([b"d"], timestamp_ms=3_000, attributes=0x08) + batch([b"e"], timestamp_ms=2_500)[:-1]
+    # Brokers number batches; here each begins at 0, so that only the first two offsets count.
+    assert list(batch_delays(memoryview(data), 0, 5_000)) == [(2, 2, 4_000), (1, 0, 1_000), (1, 0, 2_000)]
+    assert list(batch_delays(memoryview(data), 2, 5_000)) == []
 
 
 def test_watching_looks_at_once_and_then_at_intervals() -> None:

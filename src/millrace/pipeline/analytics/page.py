@@ -8,7 +8,7 @@ from html import escape
 from typing import Final
 
 from millrace.pipeline.analytics import plots
-from millrace.pipeline.analytics.summary import TopicSummary
+from millrace.pipeline.analytics.summary import Distribution, TopicSummary
 from millrace.pipeline.units import bytes_text, count_text, seconds_text
 
 KEYS_SHOWN: Final = 20
@@ -83,20 +83,27 @@ def figures_of(summary: TopicSummary) -> list[tuple[str, str]]:
             ("size, p99", bytes_text(summary.sizes.p99 or 0)),
             ("size, largest", bytes_text(summary.sizes.largest)),
         ]
-    if summary.latencies is not None:
-        figures += [
-            ("latency, p50", seconds_text((summary.latencies.p50 or 0) / 1000)),
-            ("latency, p99", seconds_text((summary.latencies.p99 or 0) / 1000)),
-            ("latency, largest", seconds_text(summary.latencies.largest / 1000)),
-        ]
-        if summary.latencies.negative:
-            figures.append(("sent after stored (clocks)", f"{summary.latencies.negative:,.0f}"))
+    figures += _latency_figures("latency until stored", summary.latencies)
+    figures += _latency_figures("latency until read", summary.arrivals)
     figures.append(("distinct keys", f"{summary.distinct_keys:,.0f}"))
     figures.append(("busiest partition over mean", f"{summary.skew:.2f}x"))
     hot = ", ".join(str(each.partition) for each in summary.hot_partitions)
     figures.append(("hot partitions", hot or "none"))
     for group, series in summary.lag.items():
         figures.append((f"lag of {group}", f"{series[-1][1]:,.0f}"))
+    return figures
+
+
+def _latency_figures(name: str, found: Distribution | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    figures = [
+        (f"{name}, p50", seconds_text((found.p50 or 0) / 1000)),
+        (f"{name}, p99", seconds_text((found.p99 or 0) / 1000)),
+        (f"{name}, largest", seconds_text(found.largest / 1000)),
+    ]
+    if found.negative:
+        figures.append((f"{name}: below zero, clocks differ", f"{found.negative:,.0f}"))
     return figures
 
 

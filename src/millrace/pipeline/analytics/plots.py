@@ -35,7 +35,9 @@ def panels_of(summary: TopicSummary) -> list[tuple[str, Panel]]:
     if summary.sizes is not None:
         panels.append(("Message sizes", _sizes))
     if summary.latencies is not None:
-        panels.append(("End-to-end latency", _latencies))
+        panels.append(("Latency until stored", _latencies))
+    if summary.arrivals is not None:
+        panels.append(("Latency until read", _arrivals))
     if summary.messages:
         panels.append(("Share of each partition", _partitions))
     if summary.keys:
@@ -167,6 +169,13 @@ def _sizes(axes: Axes, summary: TopicSummary) -> None:
 def _latencies(axes: Axes, summary: TopicSummary) -> None:
     assert summary.latencies is not None
     _histogram(axes, summary.latencies, lambda value: seconds_text(value / 1000), "from sent to stored")
+
+
+def _arrivals(axes: Axes, summary: TopicSummary) -> None:
+    assert summary.arrivals is not None
+    _histogram(
+        axes, summary.arrivals, lambda value: seconds_text(value / 1000), "from created to a waiting reader"
+    )
 
 
 def _histogram(axes: Axes, found: Distribution, text: Callable[[float], str], label: str) -> None:

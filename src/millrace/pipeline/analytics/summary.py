@@ -59,6 +59,7 @@ class TopicSummary:
     null_keys: float = 0.0
     sizes: Distribution | None = None
     latencies: Distribution | None = None
+    arrivals: Distribution | None = None
     lag: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     """Group -> (time, messages behind in all partitions)."""
 
@@ -90,7 +91,7 @@ class TopicSummary:
 
 
 def summarize(measurements: Sequence[Measurement], topic: str) -> TopicSummary:
-    """The newest run about a topic together with those it continues; lag of all runs."""
+    """The newest run about a topic together with those it continues; what was watched in all runs."""
     ours = [each for each in measurements if each.topic == topic]
     runs = chained_runs(ours)
     counted = [each for each in ours if each.run_ms in runs]
@@ -102,6 +103,7 @@ def summarize(measurements: Sequence[Measurement], topic: str) -> TopicSummary:
     _add_keys(summary, counted)
     summary.sizes = _distribution(counted, Measure.SIZES, Measure.SIZE_MAX)
     summary.latencies = _distribution(counted, Measure.LATENCIES, Measure.LATENCY_MAX)
+    summary.arrivals = _distribution(ours, Measure.ARRIVALS, Measure.ARRIVAL_MAX)
     summary.lag = _lag(ours)
     return summary
 
