@@ -77,6 +77,7 @@ CLI: Final = LazyGroup(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     modules={
         "serve": ("serve", "Run a broker."),
+        "cluster": ("cluster", "Run a cluster on this machine, for development."),
         "topic": ("topic", "Create, list, describe, alter and delete topics."),
         "group": ("group", "List, describe, reset and delete consumer groups."),
         "transaction": ("transaction", "List, describe and abort transactions, and find those that hang."),
