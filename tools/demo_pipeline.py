@@ -41,10 +41,9 @@ PARTITIONS: Final = 6
 MINUTES: Final = 60
 FIRST_ORDER: Final = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 WATCH_S: Final = 15
+MARK: Final = ".demo-pipeline"
 START_TIMEOUT_S: Final = 60.0
 COMMAND_TIMEOUT_S: Final = 600.0
-
-Windows = dict[tuple[str, str], tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -60,61 +59,61 @@ class Sent:
 def main() -> int:
     arguments = _arguments()
     directory: Path = arguments.directory.resolve()
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    _prepare(directory)
     began = time.monotonic()
-    generator = random.Random(6)
-    countries = [generator.choice(COUNTRIES) for _ in range(CUSTOMERS)]
-    _write_customers(directory / "customers.csv", countries)
     with _broker(directory) as bootstrap:
         environment = dict(os.environ) | {"MILLRACE_BOOTSTRAP": bootstrap, "DEMO_DIR": str(directory)}
-        run = _Runner(environment)
-        _title("Topics")
-        run("topic", "create", "orders", "--partitions", str(PARTITIONS),
-            "--config", "message.timestamp.type=LogAppendTime")  # fmt: skip
-        run("topic", "create", "revenue", "orders-unreadable", "--partitions", "2")
-        sent = Sent()
-        first = arguments.orders * 2 // 3
-        _title(
-            f"{first:,} of {arguments.orders:,} orders, some of them twice, and {UNREADABLE} unreadable ones"
-        )
-        _send(bootstrap, generator, countries, sent, 0, first, arguments.orders)
-        _title("The pipeline, from its file: join, deduplicate, window, exactly-once sink")
-        run("pipeline", "validate", str(PIPELINE))
-        run("pipeline", "explain", str(PIPELINE))
-        run("pipeline", "run", str(PIPELINE), "--once")
-        _title("The rest of the orders, and the same pipeline again: it goes on where it was")
-        _send(bootstrap, generator, countries, sent, first, arguments.orders, arguments.orders)
-        run("pipeline", "run", str(PIPELINE), "--once")
-        _title("The topic in the archive, as a Delta table")
-        run("pipeline", "archive", "orders", "--to", str(directory / "archive"), "--once")
-        _title("What came out")
-        problems = _judge(_read_revenue(bootstrap), sent)
-        _title("Measured")
-        reports = [
-            word for suffix in ("html", "png") for word in ("--report", str(directory / f"report.{suffix}"))
-        ]
-        with _traffic(bootstrap, arguments.orders // WATCH_S):
-            run("pipeline", "analytics", "orders", "revenue", "--into", str(directory / "analytics"),
-                "--latency-header", "sent-at", "--watch", f"{WATCH_S}s", *reports)  # fmt: skip
-        _title("And for a million of such orders a second, kept for a week")
-        run(
-            "pipeline",
-            "capacity",
-            "--messages",
-            "1M",
-            "--size",
-            "100",
-            "--retention",
-            "7d",
-            "--compression",
-            "2",
-        )
-    _title(f"Done in {time.monotonic() - began:.0f} s; all of it is in {_shown(directory)}")
-    print(f"report: {_shown(directory / 'report.html')} and {_shown(directory / 'report.png')}")
+        problems = _show(_Runner(environment), bootstrap, directory, arguments.orders)
+    _title(f"Done in {time.monotonic() - began:.0f} s; all of it is in {_shown(str(directory))}")
+    print(f"report: {_shown(str(directory / 'report.html'))} and {_shown(str(directory / 'report.png'))}")
     for problem in problems:
         print(f"WRONG: {problem}")
     return 1 if problems else 0
+
+
+def _show(run: _Runner, bootstrap: str, directory: Path, orders: int) -> list[str]:
+    """All steps in order; what differs from what was sent."""
+    generator = random.Random(6)
+    countries = [generator.choice(COUNTRIES) for _ in range(CUSTOMERS)]
+    _write_customers(directory / "customers.csv", countries)
+    sent, first = Sent(), orders * 2 // 3
+    place, pipeline = shlex.quote(str(directory)), shlex.quote(str(PIPELINE))
+    _title("Topics")
+    run(f"topic create orders --partitions {PARTITIONS} --config message.timestamp.type=LogAppendTime")
+    run("topic create revenue orders-unreadable --partitions 2")
+    _title(f"{first:,} of {orders:,} orders, some of them twice, and {UNREADABLE} unreadable ones")
+    _send(bootstrap, generator, countries, sent, 0, first, orders)
+    _title("The pipeline, from its file: join, deduplicate, window, exactly-once sink")
+    run(f"pipeline validate {pipeline}")
+    run(f"pipeline explain {pipeline}")
+    run(f"pipeline run {pipeline} --once")
+    _title("The rest of the orders, and the same pipeline again: it goes on where it was")
+    _send(bootstrap, generator, countries, sent, first, orders, orders)
+    run(f"pipeline run {pipeline} --once")
+    _title("The topic in the archive, as a Delta table")
+    run(f"pipeline archive orders --to {place}/archive --once")
+    _title("What came out")
+    problems = _judge(_read_revenue(bootstrap), sent)
+    _title("Measured, while a few more orders come in and a consumer group catches up")
+    reports = f"--report {place}/report.html --report {place}/report.png"
+    with _traffic(bootstrap, orders // WATCH_S):
+        run(
+            f"pipeline analytics orders revenue --into {place}/analytics --latency-header sent-at"
+            f" --watch {WATCH_S}s {reports}"
+        )
+    _title("And for a million of such orders a second, kept for a week")
+    run("pipeline capacity --messages 1M --size 100 --retention 7d --compression 2")
+    return problems
+
+
+def _prepare(directory: Path) -> None:
+    """An empty directory; only one that a demo filled before is emptied."""
+    mark = directory / MARK
+    if directory.exists() and any(directory.iterdir()) and not mark.exists():
+        raise SystemExit(f"{directory} is not empty, and not from an earlier demo: name another --directory")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    mark.touch()
 
 
 def _arguments() -> argparse.Namespace:
@@ -132,14 +131,14 @@ class _Runner:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
 
-    def __call__(self, *words: str) -> None:
-        shown = [_shown(Path(word)) if word.startswith("/") else word for word in words]
-        print(f"$ millrace {shlex.join(shown)}", flush=True)
-        answer = subprocess.run(
-            [str(MILLRACE), *words], env=self._environment, timeout=COMMAND_TIMEOUT_S, check=False
-        )
+    def __call__(self, line: str) -> None:
+        words = shlex.split(line)
+        shown = f"millrace {shlex.join(_shown(word) for word in words)}"
+        print(f"$ {shown}", flush=True)
+        command = [str(MILLRACE), *words]
+        answer = subprocess.run(command, env=self._environment, timeout=COMMAND_TIMEOUT_S, check=False)
         if answer.returncode != 0:
-            raise SystemExit(f"millrace {shlex.join(shown)} ended with {answer.returncode}")
+            raise SystemExit(f"{shown} ended with {answer.returncode}")
 
 
 @contextmanager
@@ -355,8 +354,9 @@ def _title(text: str) -> None:
     print(f"\n== {text}", flush=True)
 
 
-def _shown(path: Path) -> str:
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+def _shown(word: str) -> str:
+    """A path of the project as one would type it there."""
+    return os.path.relpath(word) if word.startswith(str(Path.cwd())) else word
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 "spark.sql.shuffle.partitions": "2",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
                 "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
-                # Delta would spread the reading of a table's log over 50 tasks.
-                "spark.databricks.delta.snapshotPartitions": "2",
+                # Tests are short: what the second compiler would gain later, it costs now.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             },
         )
     except SparkUnavailable as missing:

@@ -26,8 +26,13 @@ _DELTA_SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-# Lists in which a caller's words are added to ours.
-_COMMA_LISTS: Final = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+# Lists in which a caller's words are added to ours, by what stands between words.
+_LISTS: Final = {
+    "spark.jars": ",",
+    "spark.jars.packages": ",",
+    "spark.sql.extensions": ",",
+    "spark.driver.extraJavaOptions": " ",
+}
 _INSTALL: Final = "pip install 'millrace[spark]'"
 
 
@@ -108,12 +113,15 @@ def _base_settings(is_local: bool) -> dict[str, str]:
         "spark.sql.streaming.stopTimeout": "60s",
     }
     if is_local:
+        cores = str(max(2, os.cpu_count() or 2))
         settings |= {
             # A machine's own name may resolve to nothing, or to an address that nobody can reach.
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
-            "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+            "spark.sql.shuffle.partitions": cores,
+            # Delta would read the log of every table, however small, in 50 tasks.
+            "spark.databricks.delta.snapshotPartitions": cores,
         }
     return settings
 
@@ -139,8 +147,8 @@ def _shipped_jars() -> list[str]:
 def _merged(settings: dict[str, str], config: Mapping[str, str]) -> dict[str, str]:
     merged = dict(settings)
     for key, value in config.items():
-        if key in _COMMA_LISTS and merged.get(key):
-            value = f"{merged[key]},{value}"
+        if key in _LISTS and merged.get(key):
+            value = f"{merged[key]}{_LISTS[key]}{value}"
         merged[key] = value
     return merged
 
@@ -156,7 +164,7 @@ def _keep_resolved(spark: SparkSession, cache: JarCache) -> None:
 
 
 def _start_failure(error: Exception, cache: JarCache | None) -> str:
-    reason = f"Spark did not start: {error}"
+    reason = f"Spark did not start (it needs Java 17 or newer): {error}"
     if cache is not None and cache.jars() is None:
         reason += (
             f". The jars of Delta Lake ({cache.coordinates()}) are not in {cache.directory}: they come from"

@@ -72,9 +72,15 @@ def test_without_java_the_message_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_settings_of_the_caller_win_and_lists_are_joined() -> None:
-    ours = {"spark.jars": "delta.jar", "spark.ui.enabled": "false"}
-    merged = session._merged(ours, {"spark.jars": "postgresql.jar", "spark.ui.enabled": "true"})
-    assert merged == {"spark.jars": "delta.jar,postgresql.jar", "spark.ui.enabled": "true"}
+    java = "spark.driver.extraJavaOptions"
+    ours = {"spark.jars": "delta.jar", "spark.ui.enabled": "false", java: "-Da=1"}
+    theirs = {"spark.jars": "postgresql.jar", "spark.ui.enabled": "true", java: "-Xss4m"}
+    merged = session._merged(ours, theirs)
+    assert merged == {
+        "spark.jars": "delta.jar,postgresql.jar",
+        "spark.ui.enabled": "true",
+        java: "-Da=1 -Xss4m",
+    }
 
 
 @pytest.mark.parametrize(
