@@ -56,7 +56,14 @@ REPORT_SUFFIXES: Final = (".html", ".png")
 @click.option("--bucket", metavar="TIME", help="Length of the time steps [about a hundred in all].")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Keys to keep.")
 @click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs.")
-@click.option("--spark-conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark. Repeatable.")
+@click.option(
+    "--conf",
+    "--spark-conf",
+    "spark_conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Spark. Repeatable.",
+)
 @json_option
 @broker_options
 def analytics(topics: tuple[str, ...], **options: Any) -> None:

@@ -116,7 +116,8 @@ def _sent_ms(header: str) -> Any:
     from pyspark.sql import functions as f
 
     values = f.filter("headers", lambda each: each["key"] == header)
-    text = f.trim(f.decode(f.try_element_at(values, f.lit(-1))["value"], "UTF-8"))
+    # A cast takes any bytes; decoding would end the job at a header that is no text.
+    text = f.trim(f.try_element_at(values, f.lit(-1))["value"].cast("string"))
     number = text.try_cast("double")
     # Seconds have 10 digits until the year 2286; each of the finer units has three more.
     scaled = (
