@@ -1,11 +1,12 @@
 """Where each record of many batches starts, found with numpy: no Python object for a record where it can be
 helped.
 
-A record's place is known only from the length of the one before it, so a batch must be walked. Three walks
+A record's place is known only from the length of the one before it, so a batch must be walked. Four walks
 share the work. Runs of equally long records are taken in one step: if n places at one distance all hold the
 same length, each of them is the end of the one before, so all are right. Many short batches are walked side
-by side, one step for the next record of every batch. What is left, long batches of records that all differ
-and the ends of uneven batches, is walked length by length.
+by side, one step for the next record of every batch. Long batches of records that all differ are walked from
+several places at once (`record_lanes`). What is left, such as the ends of uneven batches, is walked length by
+length.
 """
 
 from __future__ import annotations
@@ -15,34 +16,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace.pipeline.record_lanes import STEPS, Bytes, Positions, pairs, walk_lanes
 from millrace.wire.record_spans import MalformedBatch, read_varint
 
-Bytes = NDArray[np.uint8]
-Positions = NDArray[np.int64]
+__all__ = ["Bytes", "Positions", "record_starts"]
 
 _LONG_BATCH: Final = 512
 """From so many records on a batch is searched for runs of equal records."""
+_RUN_FIRST: Final = 64
 _RUN_MAX: Final = 8192
+"""How far a run is looked for: at first, and after it went on so far."""
 _RUN_MIN: Final = 16
 """Runs shorter than this cost more than walking."""
 _SHORT_RUNS_MAX: Final = 3
 """After so many short runs in a batch the rest of it is walked."""
 _LANES_MIN: Final = 24
 """With fewer batches side by side, a step for all costs more than walking each."""
-
-
-def _steps_by_length() -> NDArray[np.int32]:
-    """For the first two bytes of a record: the distance to the next record; -1 for a length of more bytes,
-    or a negative one."""
-    words = np.arange(1 << 16, dtype=np.int32)
-    first, second = words & 0xFF, words >> 8
-    one_byte = np.where(first & 1, -1, 1 + (first >> 1))
-    raw = (first & 0x7F) | (second << 7)
-    two_bytes = np.where((second > 0x7F) | (raw & 1 == 1), -1, 2 + (raw >> 1))
-    return np.where(first < 0x80, one_byte, two_bytes).astype(np.int32)
-
-
-_STEPS: Final = _steps_by_length()
 
 
 def record_starts(data: Bytes, starts: Positions, ends: Positions, counts: Positions) -> Positions:
@@ -54,9 +43,13 @@ def record_starts(data: Bytes, starts: Positions, ends: Positions, counts: Posit
     found = np.empty(int(counts.sum()), np.int64)
     first = np.cumsum(counts) - counts
     is_long = counts >= _LONG_BATCH
+    left: list[tuple[int, int, Positions]] = []
     for lane in np.flatnonzero(is_long):
         place, count = int(first[lane]), int(counts[lane])
-        _walk_runs(data, int(starts[lane]), int(ends[lane]), found[place : place + count])
+        rest = _walk_runs(data, int(starts[lane]), int(ends[lane]), found[place : place + count])
+        if len(rest[2]):
+            left.append(rest)
+    _walk_unequal(data, left)
     short = np.flatnonzero(~is_long)
     if len(short) >= _LANES_MIN:
         _walk_side_by_side(data, starts[short], ends[short], counts[short], first[short], found)
@@ -67,12 +60,13 @@ def record_starts(data: Bytes, starts: Positions, ends: Positions, counts: Posit
     return found
 
 
-def _walk_runs(data: Bytes, start: int, end: int, found: Positions) -> None:
-    """One batch by runs of records of equal length, as far as there are any."""
+def _walk_runs(data: Bytes, start: int, end: int, found: Positions) -> tuple[int, int, Positions]:
+    """One batch by runs of records of equal length, as far as there are any; what is left of it."""
     position, done, count, short_runs = start, 0, len(found), 0
+    reach_max = _RUN_FIRST
     while done < count and short_runs < _SHORT_RUNS_MAX:
         size, length_size = _record_size(data, position, end)
-        reach = min(count - done, _RUN_MAX, max(1, (end - position) // size))
+        reach = min(count - done, reach_max, max(1, (end - position) // size))
         stop = position + reach * size
         same = data[position:stop:size] == data[position]
         for byte in range(1, length_size):
@@ -81,9 +75,27 @@ def _walk_runs(data: Bytes, start: int, end: int, found: Positions) -> None:
         found[done : done + run] = np.arange(position, position + run * size, size)
         position += run * size
         done += run
+        reach_max = min(8 * reach_max, _RUN_MAX) if run == reach else _RUN_FIRST
         if run < _RUN_MIN:
             short_runs += 1
-    _walk(data, position, end, found[done:])
+    if done == count and position != end:
+        raise MalformedBatch("the records do not fill their batch")
+    return position, end, found[done:]
+
+
+def _walk_unequal(data: Bytes, ranges: list[tuple[int, int, Positions]]) -> None:
+    """What is left of long batches, of all together if that is possible."""
+    starts = np.array([start for start, _, _ in ranges], np.int64)
+    ends = np.array([end for _, end, _ in ranges], np.int64)
+    counts = np.array([len(found) for _, _, found in ranges], np.int64)
+    places = walk_lanes(data, starts, ends, counts) if ranges else None
+    done = 0
+    for start, end, found in ranges:
+        if places is None:
+            _walk(data, start, end, found)
+        else:
+            found[:] = places[done : done + len(found)]
+            done += len(found)
 
 
 def _record_size(data: Bytes, position: int, end: int) -> tuple[int, int]:
@@ -137,8 +149,8 @@ def _walk_side_by_side(
     order = np.argsort(-counts, kind="stable")
     position = starts[order]
     ends, counts, first = ends[order], counts[order], first[order]
-    # Any two bytes as one number; the buffer's last byte alone is the end of some record, never a length.
-    words = np.ndarray(shape=(max(0, len(data) - 1),), dtype="<u2", buffer=data, strides=(1,))
+    # The buffer's last byte alone is the end of some record, never a length.
+    words = pairs(data)
     last_word = len(words) - 1
     # How many batches have a record at each step.
     steps = int(counts[_LANES_MIN - 1])
@@ -147,7 +159,7 @@ def _walk_side_by_side(
     for step, active in enumerate(active_at.tolist()):
         now = position[:active]
         rows[step, :active] = now
-        advance = _STEPS[words[np.minimum(now, last_word)]]
+        advance = STEPS[words[np.minimum(now, last_word)]]
         if int(advance.min()) < 0:
             advance = _advance_slowly(data, now, ends[:active], advance)
         now += advance
