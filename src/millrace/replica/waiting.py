@@ -5,6 +5,7 @@ No I/O and no timers here: who waits brings its own deadline and withdraws when 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -19,8 +20,7 @@ class FetchWaiter(Protocol):
 
 
 class OffsetWaiters:
-    """Those who wait until an offset is reached. Offsets are awaited in ascending order, as appends make
-    them."""
+    """Those who wait until an offset is reached, in the order of their offsets."""
 
     __slots__ = ("_waiting",)
 
@@ -32,8 +32,12 @@ class OffsetWaiters:
 
     def add(self, offset: int, done: Callable[[bool], None]) -> None:
         """Call `done(True)` once everything below `offset` is there, `done(False)` if it never will be."""
-        assert not self._waiting or self._waiting[-1][0] <= offset, (self._waiting[-1][0], offset)
-        self._waiting.append((offset, done))
+        waiting = self._waiting
+        if not waiting or waiting[-1][0] <= offset:
+            waiting.append((offset, done))
+        else:
+            # A batch that was sent again waits for the place that it got the first time.
+            waiting.insert(bisect_right(waiting, offset, key=_offset), (offset, done))
 
     def reached(self, offset: int) -> None:
         waiting = self._waiting
@@ -45,3 +49,7 @@ class OffsetWaiters:
         waiting, self._waiting = self._waiting, deque()
         for _offset, done in waiting:
             done(False)
+
+
+def _offset(waiter: tuple[int, Callable[[bool], None]]) -> int:
+    return waiter[0]
