@@ -18,6 +18,8 @@ from millrace.log.volume import Buffer, DirectoryEntry, DirectoryLock, storage_e
 
 T = TypeVar("T")
 
+UNBOUNDED: Final = 2**50
+"""As a capacity: more than any test writes."""
 _SECTOR_BYTES: Final = 512
 
 
@@ -28,10 +30,20 @@ class SimInode:
 
     def __init__(self) -> None:
         self.content = bytearray()
-        self.durable = b""
+        self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []
         """Position and bytes of a write; no bytes for a truncation to that position."""
         self.modified_ms = 0
+
+    def settle(self, writes: list[tuple[int, bytes | None]]) -> None:
+        """Let these writes reach the disk, and no others."""
+        durable = self.durable
+        for position, data in writes:
+            if data is None:
+                _truncate(durable, position)
+            else:
+                _write(durable, position, data)
+        self.pending.clear()
 
 
 @dataclass(slots=True)
@@ -75,8 +87,7 @@ class SimHandle:
     def sync(self) -> None:
         self._volume.strike("sync", self.path)
         self._volume.synced_count += 1
-        self.inode.durable = bytes(self.inode.content)
-        self.inode.pending.clear()
+        self.inode.settle(self.inode.pending)
 
 
 class SimFile:
@@ -132,7 +143,7 @@ class SimVolume:
     """Paths are plain strings; `random_source` decides what a crash keeps and where a write tears."""
 
     random_source: random.Random
-    capacity_bytes: int = 2**50
+    capacity_bytes: int = UNBOUNDED
     is_read_only: bool = False
     faults: list[Fault] = field(default_factory=list)
     cold_paths: dict[str, None] = field(default_factory=dict)
@@ -250,7 +261,7 @@ class SimVolume:
         return self.capacity_bytes
 
     def free_bytes(self, path: str) -> int:
-        return max(self.capacity_bytes - self._used_bytes(), 0)
+        return max(self.capacity_bytes - self.used_bytes(), 0)
 
     # What files ask
 
@@ -275,7 +286,8 @@ class SimVolume:
             raise
         self.refuse_if_read_only("write", path)
         growth = max(position + len(data) - len(inode.content), 0)
-        room = self.capacity_bytes - self._used_bytes() if growth else growth
+        is_bounded = growth > 0 and self.capacity_bytes < UNBOUNDED
+        room = self.capacity_bytes - self.used_bytes() if is_bounded else growth
         if growth > room:
             self._put(inode, position, data[: max(len(data) - growth + max(room, 0), 0)])
             raise storage_error(OSError(errno.ENOSPC, "No space left on device"), "write", path)
@@ -295,7 +307,7 @@ class SimVolume:
         if self.is_read_only:
             raise storage_error(OSError(errno.EROFS, os.strerror(errno.EROFS)), operation, path)
 
-    def _used_bytes(self) -> int:
+    def used_bytes(self) -> int:
         return sum(len(inode.content) for inode in self.names.values())
 
     # What a test does to it
@@ -311,9 +323,7 @@ class SimVolume:
         inode = self.inode(path, create=False)
         inode.content[position] ^= 1 << bit
         if position < len(inode.durable):
-            durable = bytearray(inode.durable)
-            durable[position] ^= 1 << bit
-            inode.durable = bytes(durable)
+            inode.durable[position] ^= 1 << bit
 
     def crash(self, *, lose_everything: bool = True) -> None:
         """Power loss. Synced data stays; of the rest nothing stays, or what the seed says."""
@@ -322,20 +332,23 @@ class SimVolume:
             self.names = dict(self._durable_names)
             self.directories = dict(self._durable_directories)
         for inode in self.names.values():
-            survivors = [] if lose_everything else self._survivors(inode.pending)
-            content = bytearray(inode.durable)
-            for position, data in survivors:
-                if data is None:
-                    _truncate(content, position)
-                else:
-                    _write(content, position, data)
-            inode.content = content
-            inode.durable = bytes(content)
-            inode.pending.clear()
+            inode.settle([] if lose_everything else self._survivors(inode.pending))
+            inode.content = bytearray(inode.durable)
         self._durable_names = dict(self.names)
         self._durable_directories = dict(self.directories)
         self.locks.clear()
         self.faults.clear()
+
+    def hand_over(self) -> SimVolume:
+        """The same disk for the next process. Whoever still holds this object has an empty disk in hand."""
+        heir = SimVolume(self.random_source, self.capacity_bytes, self.is_read_only)
+        heir.cold_paths, self.cold_paths = self.cold_paths, {}
+        heir.synced_count = self.synced_count
+        heir.names, self.names = self.names, {}
+        heir.directories, self.directories = self.directories, {}
+        heir._durable_names, self._durable_names = self._durable_names, {}
+        heir._durable_directories, self._durable_directories = self._durable_directories, {}
+        return heir
 
     def _survivors(self, pending: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes | None]]:
         """A prefix of the writes, the last of them torn at a sector, and now and then a hole before it."""

@@ -1,0 +1,42 @@
+"""The checks that every history has to pass, with and without faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from millrace.sim.checkers import groups, order, records, transactions
+from millrace.sim.checkers.facts import Facts, Violation
+from millrace.sim.history import History
+
+Check = Callable[[Facts], Iterator[Violation]]
+
+ALL: Final[tuple[Check, ...]] = (
+    records.nothing_acknowledged_is_lost,
+    records.committed_transactions_are_whole,
+    records.no_duplicates,
+    records.one_offset_one_value,
+    records.every_record_in_its_topic,
+    records.old_topics_stay_gone,
+    records.everything_is_seen,
+    records.sequences_hold,
+    order.polls_go_forward,
+    order.polls_skip_nothing,
+    order.sends_stay_in_order,
+    transactions.nothing_aborted_is_read,
+    transactions.information_flows_one_way,
+    transactions.no_transaction_hangs,
+    transactions.late_batches_are_refused,
+    transactions.copies_are_complete,
+    groups.partitions_have_one_owner,
+    groups.only_owners_commit,
+    groups.commits_do_not_go_back,
+)
+
+
+def violations(history: History) -> list[Violation]:
+    facts = Facts(history)
+    return [violation for check in ALL for violation in check(facts)]
+
+
+__all__ = ["ALL", "Violation", "violations"]

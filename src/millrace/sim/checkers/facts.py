@@ -1,0 +1,76 @@
+"""A history sorted by what checkers ask for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millrace.sim.history import (
+    Acked,
+    FinalRead,
+    History,
+    MayBeLost,
+    Polled,
+    Sent,
+    TopicDeleted,
+    TransactionEnded,
+)
+
+Place = tuple[str, int]
+Transaction = tuple[str, int]
+"""Producer and its number of the transaction."""
+
+
+class Violation(NamedTuple):
+    check: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.what}"
+
+
+class Facts:
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.deleted = {event.topic: None for event in history.of(TopicDeleted)}
+        self.sent: dict[str, list[Sent]] = {}
+        for sent in history.of(Sent):
+            self.sent.setdefault(sent.value, []).append(sent)
+        self.acked = [event for event in history.of(Acked) if event.topic not in self.deleted]
+        self.polled = [event for event in history.of(Polled) if event.topic not in self.deleted]
+        self.outcomes: dict[Transaction, str] = {
+            (event.producer, event.transaction): event.outcome for event in history.of(TransactionEnded)
+        }
+        self.final: dict[tuple[str, int, bool], FinalRead] = {
+            (event.topic, event.partition, event.committed_only): event for event in history.of(FinalRead)
+        }
+        self._lost: dict[Place, list[tuple[int, int]]] = {}
+        for event in history.of(MayBeLost):
+            place = (event.topic, event.partition)
+            self._lost.setdefault(place, []).append((event.first_offset, event.last_offset))
+        self._writer_at = {
+            (event.topic, event.partition, event.offset): (event.producer, event.transaction)
+            for event in self.acked
+            if event.transaction
+        }
+
+    def may_be_lost(self, topic: str, partition: int, offset: int) -> bool:
+        return any(first <= offset <= last for first, last in self._lost.get((topic, partition), ()))
+
+    def has_damage(self, topic: str, partition: int) -> bool:
+        return (topic, partition) in self._lost
+
+    def outcomes_of(self, value: str) -> list[str]:
+        """How the writes of a value ended: plain, commit, abort, or unknown; one for each time it was
+        sent."""
+        return [
+            self.outcomes.get((sent.producer, sent.transaction), "unknown") if sent.transaction else "plain"
+            for sent in self.sent.get(value, ())
+        ]
+
+    def outcome_at(self, topic: str, partition: int, offset: int, value: str) -> str:
+        """How the write of what is at an offset ended; of several candidates the most favourable one."""
+        writer = self._writer_at.get((topic, partition, offset))
+        if writer is not None:
+            return self.outcomes.get(writer, "unknown")
+        outcomes = self.outcomes_of(value)
+        return next((each for each in ("plain", "commit", "unknown") if each in outcomes), "abort")

@@ -1,0 +1,101 @@
+"""Transactions over several partitions, some aborted, some left in the middle, and now and then the late
+requests of a predecessor that was believed dead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.sim.clients.client import Client, ErrorAnswer
+from millrace.sim.clients.connection import Unanswered
+from millrace.sim.clients.producer import Workload
+from millrace.sim.clients.transactions import Place, TransactionalSession, TransactionBroken
+from millrace.sim.history import LateBatchStored, Sent
+
+ABORT_CHANCE: Final = 0.25
+ABANDON_CHANCE: Final = 0.08
+"""How often a producer gives up in the middle, and its successor begins anew."""
+LATE_CHANCE: Final = 0.3
+"""How often a request of an ended transaction comes late."""
+
+
+class TransactionalProducer:
+    def __init__(
+        self, client: Client, places: Sequence[Place], workload: Workload, *, is_new: bool, timeout_ms: int
+    ) -> None:
+        self.client = client
+        self.session = TransactionalSession(client, client.name, is_new=is_new, timeout_ms=timeout_ms)
+        self.places = list(places)
+        self.workload = workload
+        self.is_stopping = False
+        self.ended_count = 0
+        self._next_value = 0
+
+    async def run(self) -> None:
+        chance = self.client.chance
+        await self.session.begin_anew()
+        while not self.is_stopping:
+            await asyncio.sleep(chance.expovariate(1 / self.workload.pause_s))
+            try:
+                await self._transaction()
+            except TransactionBroken:
+                await self.session.begin_anew()
+            self.ended_count += 1
+
+    async def _transaction(self) -> None:
+        session, chance = self.session, self.client.chance
+        session.begin()
+        try:
+            for _ in range(chance.randint(1, self.workload.batches_max)):
+                place = chance.choice(self.places)
+                await session.write(place, self._values(place[0]))
+        except TransactionBroken:
+            session.note_end("abort")
+            raise
+        if chance.random() < ABANDON_CHANCE:
+            session.note_end("abort")
+            before = (session.producer_id, session.epoch)
+            await session.begin_anew()
+            await self._come_late(before)
+            return
+        is_commit = chance.random() >= ABORT_CHANCE
+        before = (session.producer_id, session.epoch)
+        await session.end(commit=is_commit)
+        if not is_commit and chance.random() < LATE_CHANCE:
+            await self._come_late(before)
+
+    def _values(self, topic: str) -> list[str]:
+        values = []
+        for _ in range(self.client.chance.randint(1, self.workload.values_max)):
+            values.append(f"{topic}|{self.client.name}|{self._next_value}")
+            self._next_value += 1
+        return values
+
+    async def _come_late(self, identity: tuple[int, int]) -> None:
+        """A batch of the transaction that was just aborted arrives now: it must not be stored (F15)."""
+        session, client = self.session, self.client
+        place = client.chance.choice(self.places)
+        (value,) = self._values(place[0])[:1]
+        client.note(
+            Sent(
+                at=client.now(),
+                producer=session.transactional_id,
+                topic=place[0],
+                partition=place[1],
+                value=value,
+                transaction=session.number,
+            )
+        )
+        late = TransactionalSession(client, session.transactional_id, is_new=False, timeout_ms=1)
+        late.producer_id, late.epoch = identity
+        try:
+            await late.produce_once(place, [value], session.next_sequence(place))
+        except ErrorAnswer:
+            return
+        except Unanswered:
+            # It may still be on its way. With the old protocol only a new epoch keeps it out for good, and
+            # clients ask for one.
+            await session.begin_anew()
+            return
+        client.note(LateBatchStored(at=client.now(), producer=session.transactional_id, value=value))

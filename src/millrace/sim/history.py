@@ -1,0 +1,196 @@
+"""What clients did and what they were told, in the order in which it happened. Checkers look at nothing else.
+
+The digest covers every event: two runs with the same digest had the same history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+E = TypeVar("E", bound="Event")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """`at` is the loop's time in milliseconds."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent(Event):
+    """A producer handed over a value for the first time; repetitions are no events."""
+
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    transaction: int = 0
+    """The producer's own number of the transaction; 0 outside of any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acked(Event):
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    offset: int
+    """-1 if the broker knew the batch for a duplicate and no longer where it is."""
+    transaction: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Event):
+    """The broker said that it stored nothing."""
+
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceBroken(Event):
+    """A producer that did everything right was told that its numbers leave a gap."""
+
+    producer: str
+    topic: str
+    partition: int
+    code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled(Event):
+    """Records in the order in which a consumer got them; `session` changes with every seek and assignment."""
+
+    consumer: str
+    session: int
+    topic: str
+    partition: int
+    committed_only: bool
+    start: int
+    """The position asked for."""
+    records: tuple[tuple[int, str], ...]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnded(Event):
+    """`outcome` is commit, abort, or unknown when the producer was never told."""
+
+    producer: str
+    transaction: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRead(Event):
+    """A transaction depends on these values: it read them and commits that it has."""
+
+    producer: str
+    transaction: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned(Event):
+    """A member was given these partitions for a generation."""
+
+    group: str
+    member: str
+    generation: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitted(Event):
+    """A group's offset was stored, the request having left at `asked_at`."""
+
+    group: str
+    member: str
+    generation: int
+    topic: str
+    partition: int
+    offset: int
+    asked_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetFetched(Event):
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    asked_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened(Event):
+    """What the scenario did to the cluster."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayBeLost(Event):
+    """The scenario destroyed the only copy of these offsets."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying(Event):
+    """From now on a copier brings each committed record of one topic into another exactly once."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateBatchStored(Event):
+    """A batch of a transaction that was over was accepted all the same."""
+
+    producer: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted(Event):
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalRead(Event):
+    """A partition from its first to its last offset, after everything was healed."""
+
+    topic: str
+    partition: int
+    committed_only: bool
+    log_start: int
+    high_watermark: int
+    last_stable_offset: int
+    records: tuple[tuple[int, str], ...]
+
+
+class History:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._digest = hashlib.sha256()
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        self._digest.update(repr(event).encode())
+
+    def of(self, kind: type[E]) -> Iterator[E]:
+        return (event for event in self.events if isinstance(event, kind))
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()

@@ -1,0 +1,234 @@
+"""The scenarios, named after the codes of the faults page. Each says what it needs and what it does; what
+must hold is the same for all: the checkers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.sim import faults
+from millrace.sim.clients.admin import delete_topic
+from millrace.sim.clients.consumer import Consumer
+from millrace.sim.clients.producer import IdempotentProducer, Workload
+from millrace.sim.faults import Fault
+from millrace.sim.history import TopicDeleted
+from millrace.sim.run import PARTITIONS, Plan, Run, Scenario
+
+SECONDS: Final = 60.0
+"""How long faults go on if nobody says otherwise."""
+FLUSH_EVERY_MESSAGE: Final = {"log.flush.interval.messages": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    name: str
+    play: Scenario
+    plan: Plan
+    about: str
+
+
+def again_and_again(*kinds: Fault, every_s: tuple[float, float] = (1.0, 15.0)) -> Scenario:
+    """One of these faults after the other, with quiet times between, until the time is over."""
+
+    async def play(run: Run) -> None:
+        while run.time_left() > 0:
+            await run.sleep(*every_s)
+            await run.chance.choice(kinds)(run)
+
+    return play
+
+
+def side_by_side(*kinds: Fault, every_s: tuple[float, float] = (2.0, 30.0), lines: int = 2) -> Scenario:
+    """As above, several at the same time."""
+
+    async def play(run: Run) -> None:
+        await asyncio.gather(*(again_and_again(*kinds, every_s=every_s)(run) for _ in range(lines)))
+
+    return play
+
+
+async def no_fault(run: Run) -> None:
+    await run.sleep(run.seconds)
+
+
+async def idle_producers(run: Run) -> None:
+    """Producers fall silent for longer than the broker remembers them, then go on (F20)."""
+    while run.time_left() > 0:
+        await run.sleep(5.0, 15.0)
+        for producer in run.producers:
+            producer.rest(run.chance.uniform(100.0, 200.0))
+        await run.sleep(10.0, 250.0)
+        if run.chance.random() < 0.3:
+            await faults.kill(run)
+
+
+async def topics_come_and_go(run: Run) -> None:
+    """A topic is deleted and created again under its name, with clients that do not know (F29)."""
+    cluster = run.cluster
+    number = 0
+    while run.time_left() > 0:
+        number += 1
+        name = "fleeting"
+        await run.create_topic(name)
+        del run.topics[name]
+        client, process = cluster.client(f"visitor-{number}")
+        producer = IdempotentProducer(client, name, PARTITIONS, run.plan.workload)
+        reader_client, reader_process = cluster.client(f"watcher-{number}")
+        consumer = Consumer(reader_client, name, PARTITIONS, committed_only=False, pause_s=0.3)
+        cluster.run_in(process, producer.run())
+        cluster.run_in(reader_process, consumer.run())
+        await run.sleep(2.0, 10.0)
+        cluster.note(f"delete {name}")
+        await run.by_admin(delete_topic(run.admin, name))
+        cluster.history.add(TopicDeleted(at=int(cluster.loop.time() * 1000), topic=name))
+        if run.chance.random() < 0.4:
+            await faults.kill(run)
+        await run.sleep(0.0, 3.0)
+        cluster.end_client(process)
+        cluster.end_client(reader_process)
+
+
+SINGLE: Final = Plan()
+WITHOUT_TRANSACTIONS: Final = Plan(with_transactions=False)
+FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
+CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
+"""Less load, for long runs."""
+EXPIRING: Final = Plan(
+    settings={
+        "producer.id.expiration.ms": "60000",
+        "log.retention.check.interval.ms": "5000",
+        "log.initial.task.delay.ms": "1000",
+    }
+)
+RETAINING: Final = Plan(
+    with_transactions=False,
+    settings={"log.retention.check.interval.ms": "5000", "log.initial.task.delay.ms": "1000"},
+    topic_configs={
+        "retention.bytes": "40000",
+        "internal.segment.bytes": "8192",
+        "file.delete.delay.ms": "1000",
+    },
+)
+
+SCENARIOS: Final[Sequence[Named]] = (
+    Named(
+        name="F5-power-loss",
+        play=again_and_again(faults.power_loss),
+        plan=FLUSHING,
+        about="unflushed data lost",
+    ),
+    Named(
+        name="F6-power-loss-everywhere",
+        play=again_and_again(faults.power_loss_everywhere, faults.kill_while_starting),
+        plan=FLUSHING,
+        about="all nodes at once, and again while they recover",
+    ),
+    Named(
+        name="F7-flipped-bit",
+        play=again_and_again(faults.flipped_bit),
+        plan=WITHOUT_TRANSACTIONS,
+        about="a bit turns on disk",
+    ),
+    Named(
+        name="F8-F9-damaged-files",
+        play=again_and_again(faults.damaged_files),
+        plan=SINGLE,
+        about="checkpoints, snapshots, epochs, indexes cut, flipped or gone",
+    ),
+    Named(
+        name="F10-disk-errors",
+        play=again_and_again(faults.full_disk, faults.failing_disk, faults.read_only_disk),
+        plan=FLUSHING,
+        about="ENOSPC, EIO, read-only",
+    ),
+    Named(name="F11-pause", play=again_and_again(faults.pause), plan=SINGLE, about="a broker stands still"),
+    Named(
+        name="F12-store-outage",
+        play=again_and_again(faults.store_outage, faults.store_cut_off, faults.kill),
+        plan=SINGLE,
+        about="the metadata store away or cut off",
+    ),
+    Named(
+        name="F13-store-compaction",
+        play=again_and_again(faults.store_compaction),
+        plan=SINGLE,
+        about="the store's history forgotten while the watch is down",
+    ),
+    Named(
+        name="F15-F18-transactions",
+        play=again_and_again(faults.kill, faults.cut_off_client, faults.pause, faults.reset_connections),
+        plan=SINGLE,
+        about="late batches, lost answers, time-outs, successors",
+    ),
+    Named(
+        name="F19-kill",
+        play=again_and_again(faults.kill, every_s=(0.5, 5.0)),
+        plan=SINGLE,
+        about="batches in flight",
+    ),
+    Named(
+        name="F20-idle-producers", play=idle_producers, plan=EXPIRING, about="producers silent past expiry"
+    ),
+    Named(
+        name="F21-F24-groups",
+        play=again_and_again(faults.kill, faults.restart, faults.cut_off_client),
+        plan=SINGLE,
+        about="members come and go while the coordinator is killed",
+    ),
+    Named(
+        name="F22-retention",
+        play=again_and_again(faults.kill, faults.clock_jump),
+        plan=RETAINING,
+        about="old segments go",
+    ),
+    Named(
+        name="F23-pause-and-kill",
+        play=again_and_again(faults.pause_and_kill),
+        plan=SINGLE,
+        about="pause, then kill",
+    ),
+    Named(name="F25-no-fault", play=no_fault, plan=SINGLE, about="nothing happens"),
+    Named(
+        name="F29-topics-come-and-go", play=topics_come_and_go, plan=SINGLE, about="delete and create again"
+    ),
+    Named(
+        name="F32-slow",
+        play=again_and_again(faults.slow_disk, faults.slow_link),
+        plan=FLUSHING,
+        about="slow disk, slow links",
+    ),
+    Named(
+        name="clock-jumps",
+        play=again_and_again(faults.clock_jump, faults.kill),
+        plan=SINGLE,
+        about="wall clocks forward and back",
+    ),
+    Named(
+        name="random",
+        play=side_by_side(
+            faults.kill,
+            faults.power_loss,
+            faults.kill_while_starting,
+            faults.restart,
+            faults.pause,
+            faults.pause_and_kill,
+            faults.cut_off_client,
+            faults.reset_connections,
+            faults.slow_link,
+            faults.slow_disk,
+            faults.full_disk,
+            faults.failing_disk,
+            faults.read_only_disk,
+            faults.clock_jump,
+            faults.store_outage,
+            faults.store_cut_off,
+            faults.store_compaction,
+        ),
+        plan=CALM,
+        about="everything, two at a time",
+    ),
+)
+
+BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}
