@@ -10,6 +10,7 @@ from benchmarks.workloads.log_size import LogSize
 from benchmarks.workloads.partitions import Partitions
 from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
 from benchmarks.workloads.requests import SingleRecordRequests
+from benchmarks.workloads.spark_read import SparkRead
 from benchmarks.workloads.startup import StartUp
 from benchmarks.workloads.transactions import Transactions
 from tools.kafka_distribution import KafkaDistribution
@@ -32,4 +33,4 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
 
 
 def solo_workloads() -> list[SoloWorkload]:
-    return [StartUp(), Partitions(), LogSize(), GroupIdle()]
+    return [StartUp(), Partitions(), LogSize(), GroupIdle(), SparkRead()]
