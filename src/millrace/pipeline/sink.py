@@ -165,7 +165,7 @@ def _write_rows(
 ) -> int:
     router = RowRouter(options, producer.partition_count, first_turn=first_turn)
     records = 0
-    for piece in pieces(batches):
+    for piece in pieces(batches, options.buffer_bytes):
         producer.produce(router.encode(piece))
         records += piece.num_rows
     return records

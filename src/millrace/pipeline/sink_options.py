@@ -36,6 +36,8 @@ STREAM_TRANSACTION_MS: Final = 5 * 60_000
 BATCH_TRANSACTION_MS: Final = 15 * 60_000
 """As long as brokers allow by default: all tasks of a job are committed together, at its end."""
 BATCH_BYTES_DEFAULT: Final = 1_000_000
+BUFFER_BYTES_DEFAULT: Final = 8 << 20
+"""Enough for full batches in several partitions, little beside a worker."""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 
 # Kafka's own names; they may carry the prefix `kafka.`, as with Spark's Kafka sink.
@@ -44,6 +46,7 @@ _KAFKA_OPTIONS: Final = (
     "client.id",
     "compression.type",
     "batch.size",
+    "buffer.memory",
     "transaction.timeout.ms",
     "delivery.timeout.ms",
     *SECURITY_OPTIONS,
@@ -74,6 +77,8 @@ class SinkOptions:
     delivery: str
     codec: Codec
     batch_bytes_max: int
+    buffer_bytes: int
+    """How much a task gathers before it sends."""
     transaction_timeout_ms: int
     delivery_timeout_ms: int
     id_prefix: str
@@ -107,6 +112,7 @@ def read_sink_options(options: Mapping[str, str], *, is_streaming: bool) -> Sink
         delivery=delivery,
         codec=_codec(given),
         batch_bytes_max=_number(given, "batch.size", BATCH_BYTES_DEFAULT, 1, 1 << 30),
+        buffer_bytes=_number(given, "buffer.memory", BUFFER_BYTES_DEFAULT, 1, 1 << 30),
         transaction_timeout_ms=_number(given, "transaction.timeout.ms", transaction_ms, 1_000, 2**31 - 1),
         delivery_timeout_ms=_number(given, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS, 1_000, 2**31 - 1),
         id_prefix=given.get("transactionalidprefix", PREFIX_DEFAULT),

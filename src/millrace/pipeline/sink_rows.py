@@ -27,30 +27,28 @@ from millrace.pipeline.sink_options import SinkOptions
 
 Int64s = npt.NDArray[np.int64]
 
-PIECE_BYTES: Final = 8 << 20
-"""How much is encoded at once: enough for full batches in several partitions, little beside a worker."""
 _RUN_SHARE: Final = 0.8
 """Rows without a key change their partition before a batch is quite full, so that none is left over."""
 
 
-def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of about PIECE_BYTES: small batches joined, large ones cut."""
+def pieces(batches: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of about `size_bytes`: small batches joined, large ones cut."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        if batch.nbytes >= PIECE_BYTES:
+        if batch.nbytes >= size_bytes:
             if held:
                 yield _joined(held)
                 held, held_bytes = [], 0
-            rows = math.ceil(batch.num_rows / math.ceil(batch.nbytes / PIECE_BYTES))
+            rows = math.ceil(batch.num_rows / math.ceil(batch.nbytes / size_bytes))
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
             continue
         held.append(batch)
         held_bytes += batch.nbytes
-        if held_bytes >= PIECE_BYTES:
+        if held_bytes >= size_bytes:
             yield _joined(held)
             held, held_bytes = [], 0
     if held:
