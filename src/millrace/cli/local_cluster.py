@@ -204,7 +204,7 @@ class Standing:
 
 
 def standings(cluster: LocalCluster) -> tuple[dict[int, Standing], int, int]:
-    """By broker, as the first broker that answers has it; then how many partitions have no leader, and how many
+    """By broker, as the first one that answers has it; then how many partitions have no leader, and how many
     lack replicas in sync."""
     for node in cluster.nodes:
         if not node.is_running:

@@ -134,8 +134,12 @@ class BrokerSession:
         """End the registration at once, so that nobody waits for the lease to expire."""
         if self._task is not None:
             self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._is_registered = False
-        self._fence("leaving the cluster")
+        if not self.is_fenced:
+            self.is_fenced = True
+            self._on_change(True)
         if self._lease_id is not None:
             try:
                 await self._store.revoke_lease(self._lease_id)

@@ -1,31 +1,64 @@
-"""What every metadata store must do, the same body for each. etcd joins with the cluster."""
+"""What every metadata store must do, the same body for each. etcd is the real program, shared by all tests,
+each with a prefix of its own: revisions begin anywhere."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
 
 from millrace.metadata.errors import Conflict, LeaseExpired, StoreWentBack
 from millrace.metadata.store import ABSENT, ChangeBatch, Compare, KeyChange, Put, Snapshot, Store, Versioned
 from millrace.metadata.store.embedded import EmbeddedStore
+from millrace.metadata.store.etcd import EtcdStore
+from millrace.metadata.store.etcd_calls import EtcdSettings
 from millrace.sim.store import MemoryStore
+from tests.harness.etcd import EtcdMissing, EtcdProcess
 
 T = TypeVar("T")
-MakeStore: TypeAlias = Callable[[], Store]
 
-TTL_MS = 40
+SHORT_TTL_MS: Final = 400
+ETCD_TTL_MS: Final = 2_000
+"""etcd grants no lease for less, and counts in seconds."""
+
+_prefixes = itertools.count(1)
 
 
-@pytest.fixture(params=["embedded", "memory"])
+class MakeStore(NamedTuple):
+    new: Callable[[], Store]
+    ttl_ms: int
+
+    def __call__(self) -> Store:
+        return self.new()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    server = EtcdProcess(tmp_path_factory.mktemp("etcd"))
+    try:
+        server.start()
+    except EtcdMissing as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.end()
+
+
+@pytest.fixture(params=["embedded", "memory", "etcd"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     if request.param == "memory":
-        return MemoryStore
-    return lambda: EmbeddedStore(str(tmp_path / "metadata.sqlite"))
+        return MakeStore(MemoryStore, SHORT_TTL_MS)
+    if request.param == "embedded":
+        return MakeStore(lambda: EmbeddedStore(str(tmp_path / "metadata.sqlite")), SHORT_TTL_MS)
+    server: EtcdProcess = request.getfixturevalue("etcd")
+    settings = EtcdSettings(
+        endpoints=(server.endpoint,), prefix=f"test-{next(_prefixes)}", request_timeout_ms=30_000
+    )
+    return MakeStore(lambda: EtcdStore(settings), ETCD_TTL_MS)
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
@@ -47,14 +80,18 @@ async def within(seconds: float, awaitable: Awaitable[T]) -> T:
         return await awaitable
 
 
+async def revision_of(store: Store) -> int:
+    return (await store.load()).revision
+
+
 async def take(watch: AsyncIterator[ChangeBatch], count: int) -> list[ChangeBatch]:
-    return [await within(5, anext(watch)) for _ in range(count)]
+    return [await within(60, anext(watch)) for _ in range(count)]
 
 
-def test_a_new_store_is_empty_at_revision_zero(make_store: MakeStore) -> None:
+def test_a_new_store_is_empty(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            assert await store.load() == Snapshot(0, {})
+            assert (await store.load()).entries == {}
 
     run(body())
 
@@ -62,9 +99,12 @@ def test_a_new_store_is_empty_at_revision_zero(make_store: MakeStore) -> None:
 def test_a_commit_is_all_of_one_revision(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            assert await store.commit(puts=[Put("a", b"1"), Put("b", b"2")]) == 1
-            assert await store.commit(puts=[Put("b", b"3")], deletes=["a"]) == 2
-            assert await store.load() == Snapshot(2, {"b": Versioned(b"3", 2)})
+            first = await store.commit(puts=[Put("a", b"1"), Put("b", b"2")])
+            assert await store.load() == Snapshot(
+                first, {"a": Versioned(b"1", first), "b": Versioned(b"2", first)}
+            )
+            assert await store.commit(puts=[Put("b", b"3")], deletes=["a"]) == first + 1
+            assert await store.load() == Snapshot(first + 1, {"b": Versioned(b"3", first + 1)})
 
     run(body())
 
@@ -72,11 +112,11 @@ def test_a_commit_is_all_of_one_revision(make_store: MakeStore) -> None:
 def test_nothing_is_written_when_a_compare_fails(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            await store.commit(puts=[Put("a", b"1")])
-            for compare in (Compare("a", ABSENT), Compare("a", 7), Compare("b", 1)):
+            first = await store.commit(puts=[Put("a", b"1")])
+            for compare in (Compare("a", ABSENT), Compare("a", first + 6), Compare("b", first)):
                 with pytest.raises(Conflict):
                     await store.commit(compares=[compare], puts=[Put("c", b"")], deletes=["a"])
-            assert await store.load() == Snapshot(1, {"a": Versioned(b"1", 1)})
+            assert await store.load() == Snapshot(first, {"a": Versioned(b"1", first)})
 
     run(body())
 
@@ -84,9 +124,9 @@ def test_nothing_is_written_when_a_compare_fails(make_store: MakeStore) -> None:
 def test_compares_on_revision_and_on_absence_let_a_commit_through(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            await store.commit(puts=[Put("a", b"1")])
-            compares = [Compare("a", 1), Compare("b", ABSENT)]
-            assert await store.commit(compares=compares, puts=[Put("b", b"2")]) == 2
+            first = await store.commit(puts=[Put("a", b"1")])
+            compares = [Compare("a", first), Compare("b", ABSENT)]
+            assert await store.commit(compares=compares, puts=[Put("b", b"2")]) == first + 1
 
     run(body())
 
@@ -94,9 +134,9 @@ def test_compares_on_revision_and_on_absence_let_a_commit_through(make_store: Ma
 def test_a_commit_without_a_change_has_the_present_revision(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            await store.commit(puts=[Put("a", b"1")])
-            assert await store.commit(deletes=["never there"]) == 1
-            assert await store.commit(compares=[Compare("a", 1)]) == 1
+            first = await store.commit(puts=[Put("a", b"1")])
+            assert await store.commit(deletes=["never there"]) == first
+            assert await store.commit(compares=[Compare("a", first)]) == first
 
     run(body())
 
@@ -113,7 +153,7 @@ def test_of_concurrent_creators_exactly_one_wins(make_store: MakeStore) -> None:
             )
             assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 19
             (revision,) = [outcome for outcome in outcomes if isinstance(outcome, int)]
-            assert (await store.load()).entries["a"].mod_revision == revision == 1
+            assert (await store.load()).entries["a"].mod_revision == revision
 
     run(body())
 
@@ -121,14 +161,15 @@ def test_of_concurrent_creators_exactly_one_wins(make_store: MakeStore) -> None:
 def test_a_watch_sees_every_change_in_order(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            await store.commit(puts=[Put("a", b"1")])
-            watch = store.watch(0)
-            await store.commit(puts=[Put("b", b"2"), Put("c", b"3")])
-            await store.commit(deletes=["a"])
+            start = await revision_of(store)
+            one = await store.commit(puts=[Put("a", b"1")])
+            watch = store.watch(start)
+            two = await store.commit(puts=[Put("b", b"2"), Put("c", b"3")])
+            three = await store.commit(deletes=["a"])
             assert await take(watch, 3) == [
-                ChangeBatch(1, (KeyChange("a", b"1", 1),)),
-                ChangeBatch(2, (KeyChange("b", b"2", 2), KeyChange("c", b"3", 2))),
-                ChangeBatch(3, (KeyChange("a", None, 3),)),
+                ChangeBatch(one, (KeyChange("a", b"1", one),)),
+                ChangeBatch(two, (KeyChange("b", b"2", two), KeyChange("c", b"3", two))),
+                ChangeBatch(three, (KeyChange("a", None, three),)),
             ]
 
     run(body())
@@ -137,12 +178,12 @@ def test_a_watch_sees_every_change_in_order(make_store: MakeStore) -> None:
 def test_a_watch_waits_for_what_is_to_come(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            await store.commit(puts=[Put("a", b"1")])
-            waiting = asyncio.ensure_future(anext(store.watch(1)))
+            first = await store.commit(puts=[Put("a", b"1")])
+            waiting = asyncio.ensure_future(anext(store.watch(first)))
             await asyncio.sleep(0)
             assert not waiting.done()
-            await store.commit(puts=[Put("a", b"2")])
-            assert (await within(5, waiting)).revision == 2
+            second = await store.commit(puts=[Put("a", b"2")])
+            assert (await within(60, waiting)).revision == second
 
     run(body())
 
@@ -150,7 +191,8 @@ def test_a_watch_waits_for_what_is_to_come(make_store: MakeStore) -> None:
 def test_two_watches_do_not_take_from_each_other(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            first, second = store.watch(0), store.watch(0)
+            start = await revision_of(store)
+            first, second = store.watch(start), store.watch(start)
             for number in range(5):
                 await store.commit(puts=[Put("a", str(number).encode())])
             assert await take(first, 5) == await take(second, 5)
@@ -161,9 +203,9 @@ def test_two_watches_do_not_take_from_each_other(make_store: MakeStore) -> None:
 def test_a_watch_from_the_future_shows_that_the_store_went_back(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            await store.commit(puts=[Put("a", b"1")])
+            revision = await store.commit(puts=[Put("a", b"1")])
             with pytest.raises(StoreWentBack):
-                await within(5, anext(store.watch(9)))
+                await within(60, anext(store.watch(revision + 1_000_000)))
 
     run(body())
 
@@ -172,12 +214,13 @@ def test_keys_go_when_their_lease_is_revoked(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
             lease = await store.grant_lease(60_000)
-            await store.commit(puts=[Put("a", b"", lease), Put("b", b"", lease), Put("c", b"")])
-            watch = store.watch(1)
+            first = await store.commit(puts=[Put("a", b"", lease), Put("b", b"", lease), Put("c", b"")])
+            watch = store.watch(first)
             await store.revoke_lease(lease)
-            assert await take(watch, 1) == [
-                ChangeBatch(2, (KeyChange("a", None, 2), KeyChange("b", None, 2)))
-            ]
+            (batch,) = await take(watch, 1)
+            gone = batch.revision
+            assert gone > first
+            assert batch.changes == (KeyChange("a", None, gone), KeyChange("b", None, gone))
             assert list((await store.load()).entries) == ["c"]
             with pytest.raises(LeaseExpired):
                 await store.keep_alive(lease)
@@ -190,18 +233,19 @@ def test_keys_go_when_their_lease_expires_and_not_before(make_store: MakeStore) 
     async def body() -> None:
         async with opened(make_store) as store:
             loop = asyncio.get_running_loop()
-            lease = await store.grant_lease(TTL_MS)
-            await store.commit(puts=[Put("a", b"", lease)])
-            watch = store.watch(1)
-            kept_until = loop.time()
+            ttl_ms = make_store.ttl_ms
+            lease = await store.grant_lease(ttl_ms)
+            revision = await store.commit(puts=[Put("a", b"", lease)])
+            watch = store.watch(revision)
+            sent_at = loop.time()
             for _ in range(3):
-                await asyncio.sleep(TTL_MS / 2000)
-                assert await store.keep_alive(lease) == TTL_MS
-                kept_until = loop.time()
+                await asyncio.sleep(ttl_ms / 5000)
+                sent_at = loop.time()
+                assert await store.keep_alive(lease) == ttl_ms
             (batch,) = await take(watch, 1)
             assert batch.changes == (KeyChange("a", None, batch.revision),)
             # asyncio may run a timer early by the resolution of its clock.
-            assert loop.time() - kept_until >= TTL_MS / 1000 - 0.002
+            assert loop.time() - sent_at >= ttl_ms / 1000 - 0.002
 
     run(body())
 
@@ -227,7 +271,7 @@ def test_an_ended_lease_takes_no_keys(make_store: MakeStore) -> None:
             await store.revoke_lease(lease)
             with pytest.raises(LeaseExpired):
                 await store.commit(puts=[Put("a", b"", lease)])
-            assert (await store.load()).revision == 0
+            assert (await store.load()).entries == {}
 
     run(body())
 
@@ -235,11 +279,13 @@ def test_an_ended_lease_takes_no_keys(make_store: MakeStore) -> None:
 def test_many_keys_fit_in_one_commit(make_store: MakeStore) -> None:
     async def body() -> None:
         async with opened(make_store) as store:
-            puts = [Put(f"partitions/{number}", bytes(50)) for number in range(1_000)]
-            assert await store.commit(puts=puts) == 1
-            (batch,) = await take(store.watch(0), 1)
-            assert len(batch.changes) == 1_000
-            assert await store.commit(deletes=[put.key for put in puts]) == 2
+            count = min(store.operations_max, 1_000)
+            start = await revision_of(store)
+            puts = [Put(f"partitions/{number}", bytes(50)) for number in range(count)]
+            first = await store.commit(puts=puts, compares=[Compare(put.key, ABSENT) for put in puts])
+            (batch,) = await take(store.watch(start), 1)
+            assert (batch.revision, len(batch.changes)) == (first, count)
+            assert await store.commit(deletes=[put.key for put in puts]) == first + 1
             assert (await store.load()).entries == {}
 
     run(body())

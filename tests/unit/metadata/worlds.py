@@ -12,10 +12,10 @@ from millrace.metadata.image import EMPTY, BrokerState, Image
 
 
 class CountedIds:
-    """Topic ids 1, 2, 3, ..."""
+    """Topic ids 1, 2, 3, ..., or from another number on."""
 
-    def __init__(self) -> None:
-        self._last = 0
+    def __init__(self, last: int = 0) -> None:
+        self._last = last
 
     def topic_id(self) -> TopicId:
         self._last += 1

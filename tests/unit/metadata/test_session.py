@@ -1,0 +1,251 @@
+"""A broker's lease: it stops leading before others may replace it, comes back by itself, and does not rest on
+what its last run may have lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from millrace.core.override import override
+from millrace.metadata.errors import NodeIdInUse
+from millrace.metadata.image import NO_LEADER
+from millrace.metadata.session import MARGIN_SHARE, TAKEOVER_GRACE_MS, Tenure
+from millrace.metadata.store import LeaseId
+from millrace.sim.store import MemoryStore
+from tests.unit.metadata.brokers import TIMEOUT_MS, LocalBroker, cluster_of
+from tests.unit.metadata.virtual_time import run_virtually
+
+
+class TestTenure:
+    def test_the_lease_counts_from_the_time_the_renewal_was_sent(self) -> None:
+        tenure = Tenure()
+        tenure.renewed(100.0, 10_000)
+        assert tenure.is_certain(100.0 + 10 * (1 - MARGIN_SHARE) - 0.001)
+        assert not tenure.is_certain(100.0 + 10 * (1 - MARGIN_SHARE))
+
+    def test_nothing_is_certain_before_the_first_renewal_and_after_the_end(self) -> None:
+        tenure = Tenure()
+        assert not tenure.is_certain(0.0)
+        tenure.renewed(100.0, 10_000)
+        tenure.end()
+        assert not tenure.is_certain(100.0)
+
+    def test_a_late_answer_takes_no_time_away(self) -> None:
+        tenure = Tenure()
+        tenure.renewed(100.0, 10_000)
+        tenure.renewed(95.0, 10_000)
+        assert tenure.is_certain(108.0)
+
+
+class SlowStore(MemoryStore):
+    """Renewals arrive at once, their answers late."""
+
+    answer_delay_s = 0.0
+
+    @override
+    async def keep_alive(self, lease_id: LeaseId) -> int:
+        ttl_ms = await super().keep_alive(lease_id)
+        await asyncio.sleep(self.answer_delay_s)
+        return ttl_ms
+
+
+def test_a_broker_stays_registered_for_as_long_as_the_store_answers() -> None:
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            epoch = cluster.any.metadata.image.brokers[cluster.any.node_id].epoch
+            await asyncio.sleep(3_600)
+            assert cluster.any.metadata.image.brokers[cluster.any.node_id].epoch == epoch
+            assert not cluster.any.session.is_fenced
+
+    run_virtually(body())
+
+
+def test_a_cut_off_broker_stops_leading_before_its_lease_ends() -> None:
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            broker = cluster.any
+            await asyncio.sleep(60)
+            cut_at_s = asyncio.get_running_loop().time()
+            cluster.store.set_available(False)
+            await asyncio.sleep(60)
+            assert broker.session.is_fenced
+            (fenced_at_s,) = broker.fenced_at_s
+            # The lease was renewed at most a second before the cut, and ends six seconds after that.
+            assert cut_at_s < fenced_at_s <= cut_at_s + TIMEOUT_MS / 1000 * (1 - MARGIN_SHARE)
+            cluster.store.set_available(True)
+            await asyncio.sleep(60)
+            assert not broker.session.is_fenced
+
+    run_virtually(body())
+
+
+def test_time_that_an_answer_takes_is_not_counted_for_the_lease() -> None:
+    async def body() -> None:
+        store = SlowStore()
+        async with cluster_of(1, store=store) as cluster:
+            broker = cluster.any
+            await asyncio.sleep(10)
+            store.answer_delay_s = TIMEOUT_MS / 1000
+            await asyncio.sleep(30)
+            # Each answer comes when what it grants is over.
+            assert broker.session.is_fenced
+            store.answer_delay_s = 0.0
+            await asyncio.sleep(30)
+            assert not broker.session.is_fenced
+
+    run_virtually(body())
+
+
+def test_after_a_short_outage_the_registration_is_the_same() -> None:
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            broker = cluster.any
+            await asyncio.sleep(10)
+            epoch = broker.metadata.image.brokers[broker.node_id].epoch
+            cluster.store.set_available(False)
+            await asyncio.sleep(TIMEOUT_MS / 3000)
+            cluster.store.set_available(True)
+            await asyncio.sleep(60)
+            assert broker.metadata.image.brokers[broker.node_id].epoch == epoch
+            assert broker.fenced_at_s == []
+
+    run_virtually(body())
+
+
+def test_after_a_long_outage_a_broker_registers_again_without_a_restart() -> None:
+    async def body() -> None:
+        async with cluster_of(1, 2) as cluster:
+            await cluster.create_topic({0: [1, 2]})
+            epochs = [state.epoch for state in cluster.any.metadata.image.brokers.values()]
+            before = cluster.partition()
+            cluster.store.set_available(False)
+            await asyncio.sleep(60)
+            cluster.store.set_available(True)
+            await asyncio.sleep(60)
+            after = [state.epoch for state in cluster.any.metadata.image.brokers.values()]
+            assert len(after) == 2
+            assert min(after) > max(epochs)
+            # Both lost their leases at once, so whoever leads now is one that had everything.
+            assert cluster.partition().leader in (1, 2)
+            assert cluster.partition().leader_epoch > before.leader_epoch
+
+    run_virtually(body())
+
+
+def test_a_broker_declared_dead_stops_leading_at_once_and_comes_back() -> None:
+    async def body() -> None:
+        async with cluster_of(1, 2) as cluster:
+            await cluster.create_topic({0: [1, 2]})
+            first, second = cluster.brokers[1], cluster.brokers[2]
+            incarnation = first.session.incarnation
+            assert not await second.metadata.declare_dead(first.node_id, "another run")
+            assert await second.metadata.declare_dead(first.node_id, incarnation)
+            await cluster.until_led_by(2)
+            assert len(first.fenced_at_s) == 1
+            await asyncio.sleep(1)
+            assert not first.session.is_fenced
+            assert first.metadata.image.brokers[first.node_id].incarnation == incarnation
+
+    run_virtually(body())
+
+
+def test_leaving_ends_the_registration_at_once_and_the_membership_never() -> None:
+    async def body() -> None:
+        async with cluster_of(1, 2) as cluster:
+            await cluster.brokers.pop(1).stop()
+            await asyncio.sleep(0.1)
+            assert list(cluster.any.metadata.image.brokers) == [2]
+            assert cluster.any.metadata.image.fenced == (1,)
+
+    run_virtually(body())
+
+
+class TestComingBack:
+    """Broker 2 died as the last replica in sync; broker 1 is there but misses records."""
+
+    @staticmethod
+    async def leader_after_return(*, directory: str | None = None, boot_id: str, is_clean: bool) -> int:
+        async with cluster_of(1, 2) as cluster:
+            topic = await cluster.create_topic({0: [2, 1]})
+            state = cluster.partition()
+            await cluster.any.metadata.alter_isr(
+                topic.topic_id,
+                0,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=state.isr[:1],
+                partition_epoch=state.partition_epoch,
+            )
+            cluster.crash(2)
+            await cluster.until_led_by(NO_LEADER)
+            await cluster.start(2, start=2, directory=directory, boot_id=boot_id, is_clean=is_clean)
+            await asyncio.sleep(10)
+            return cluster.partition().leader
+
+    def test_the_process_was_killed_and_the_page_cache_lived_on(self) -> None:
+        assert run_virtually(self.leader_after_return(boot_id="boot", is_clean=False)) == 2
+
+    def test_the_last_leader_is_taken_as_it_is_when_there_is_no_other(self) -> None:
+        assert run_virtually(self.leader_after_return(boot_id="another", is_clean=False)) == 2
+
+    def test_an_empty_disk_never_leads(self) -> None:
+        leader = self.leader_after_return(directory="new disk", boot_id="another", is_clean=False)
+        assert run_virtually(leader) == NO_LEADER
+
+
+def test_a_broker_that_lost_its_page_cache_does_not_lead_while_another_has_everything() -> None:
+    async def body() -> None:
+        async with cluster_of(1, 2, 3) as cluster:
+            # With a minimum of two, who leaves last but one is still good for everything committed.
+            await cluster.create_topic({0: [1, 2]}, {"min.insync.replicas": "2"})
+            cluster.crash(2)
+            await asyncio.sleep(30)
+            assert (cluster.partition().isr, cluster.partition().eligible) == ((1,), (2,))
+            cluster.crash(1)
+            await cluster.until_led_by(NO_LEADER)
+            await cluster.start(1, start=2, boot_id="after the power cut")
+            await asyncio.sleep(30)
+            assert cluster.partition().leader == NO_LEADER
+            await cluster.start(2, start=2)
+            await cluster.until_led_by(2)
+
+    run_virtually(body())
+
+
+def test_a_restarted_broker_does_not_wait_for_the_lease_of_its_last_run() -> None:
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            cluster.crash(1)
+            started_at_s = asyncio.get_running_loop().time()
+            again = await cluster.start(1, start=2)
+            assert asyncio.get_running_loop().time() - started_at_s < 1.0
+            assert again.metadata.image.brokers[again.node_id].incarnation == "1.2"
+
+    run_virtually(body())
+
+
+def test_a_node_id_that_another_broker_holds_is_refused() -> None:
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            other = LocalBroker(cluster.store, 1, start=2, directory="another disk")
+            await other.metadata.start(cluster.tasks)
+            started_at_s = asyncio.get_running_loop().time()
+            with pytest.raises(NodeIdInUse):
+                await other.session.prepare()
+            waited_s = asyncio.get_running_loop().time() - started_at_s
+            assert waited_s >= (TIMEOUT_MS + TAKEOVER_GRACE_MS) / 1000
+            other.crash()
+            assert not cluster.any.session.is_fenced
+
+    run_virtually(body())
+
+
+def test_a_new_disk_is_let_in_when_the_lease_of_the_last_run_has_ended() -> None:
+    async def body() -> None:
+        async with cluster_of(1, 2) as cluster:
+            cluster.crash(1)
+            again = await cluster.start(1, start=2, directory="new disk")
+            assert again.metadata.image.brokers[again.node_id].incarnation == "1.2"
+
+    run_virtually(body())
