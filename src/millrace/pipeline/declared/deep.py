@@ -36,8 +36,10 @@ def plans(spark: SparkSession, pipeline: Pipeline, scratch: Path, mode: str) -> 
     frames = _frames(spark, pipeline, scratch, mistakes)
     if mistakes.fatal:
         raise InvalidPipeline(pipeline.path, mistakes.in_order())
+    explained: Any = spark._jvm.PythonSQLUtils.explainString  # type: ignore[union-attr]  # as DataFrame.explain
     return {
-        sink.name: str(frames.views[sink.view]._explain_string(mode=mode)) for sink in pipeline.sinks.values()
+        sink.name: str(explained(frames.views[sink.view]._jdf.queryExecution(), mode))
+        for sink in pipeline.sinks.values()
     }
 
 
