@@ -80,7 +80,7 @@ def decode(
         marked = _decode_json(df, payload, column, into)
     else:
         kind = StructType([StructField(_VALUE, payload.spark_type), StructField(ERROR, StringType())])
-        result = _decoding(payload, kind)(sf.col(column).cast(BinaryType()))
+        result = _decoding(payload, kind)(_named(column).cast(BinaryType()))
         marked = df.withColumn(_RESULT, result).select(
             "*", sf.col(f"{_RESULT}.{_VALUE}").alias(into), sf.col(f"{_RESULT}.{ERROR}").alias(ERROR)
         )
@@ -133,8 +133,8 @@ def encode(
     _check_mode(mode)
     payload = read_payload(format, schema, message=message)
     chosen = _columns_to_encode(df, payload, columns)
-    source = sf.struct(*[sf.col(name) for name in chosen])
-    payload.check_encodable(df.select(*chosen).schema)
+    source = sf.struct(*[_named(name) for name in chosen])
+    payload.check_encodable(StructType([df.schema[name] for name in chosen]))
     if isinstance(payload, JsonPayload):
         encoded = sf.encode(sf.to_json(source), "UTF-8")
         marked = df.withColumn(_RESULT, sf.struct(encoded.alias(_VALUE), _no_text().alias(ERROR)))
@@ -144,17 +144,17 @@ def encode(
     values, errors = sf.col(f"{_RESULT}.{_VALUE}").alias(into), sf.col(f"{_RESULT}.{ERROR}").alias(ERROR)
     if mode == "dead_letter":
         # A row that cannot be written keeps its columns: they are all that is left of it.
-        kept = marked.select(*df.columns, values.alias("_millrace_value"), errors)
+        kept = marked.select(*map(_named, df.columns), values.alias("_millrace_value"), errors)
         good = kept.filter(sf.col(ERROR).isNull()).drop(ERROR, *chosen)
         bad = kept.filter(sf.col(ERROR).isNotNull()).drop("_millrace_value")
         return Decoded(good.withColumnRenamed("_millrace_value", into), bad)
     rest = [name for name in df.columns if name not in chosen and name != into]
-    frame = marked.select(*rest, values, errors)
+    frame = marked.select(*map(_named, rest), values, errors)
     return frame if mode == "permissive" else _failing(frame, into, "a row cannot be encoded: ")
 
 
 def _decode_json(df: DataFrame, payload: JsonPayload, column: str, into: str) -> DataFrame:
-    value = sf.col(column).cast(BinaryType())
+    value = _named(column).cast(BinaryType())
     parsed = df.withColumn(_RESULT, payload.parsed(value))
     result = sf.col(_RESULT)
     is_bad = result.isNull() | result[CORRUPT].isNotNull() | ~sf.is_valid_utf8(value.cast("string"))
@@ -233,6 +233,11 @@ def _failing(marked: DataFrame, into: str, words: str) -> DataFrame:
     failed = sf.raise_error(sf.concat(sf.lit(words), sf.col(ERROR)))
     checked = sf.when(sf.col(ERROR).isNotNull(), failed.cast(marked.schema[into].dataType))
     return marked.withColumn(into, checked.otherwise(sf.col(into))).drop(ERROR)
+
+
+def _named(name: str) -> Column:
+    """The column of this name, whatever characters are in it."""
+    return sf.col("`" + name.replace("`", "``") + "`")
 
 
 def _no_text() -> Column:
