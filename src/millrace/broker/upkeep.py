@@ -36,8 +36,10 @@ class Flusher:
             partition.flush_failed()
             return
         partition.flushed()
-        if partition.log.flush_is_due:
-            # Batches came while the disk was busy: they share the next flush.
+        log = partition.log
+        if log.flush_is_due or (log.commits_on_flush and log.flushed_offset < log.log_end_offset):
+            # Batches came while the disk was busy: they share the next flush. The periodic one may have begun
+            # it already, but does not tell the partition.
             self.wanted(partition)
 
 
