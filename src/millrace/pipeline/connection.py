@@ -7,7 +7,7 @@ import ssl
 import struct
 from typing import Final
 
-from millrace.pipeline.errors import ConnectionFailed
+from millrace.pipeline.errors import ConnectionFailed, PipelineError
 from millrace.wire import schema
 
 _HEAD: Final = struct.Struct(">ihhih")
@@ -33,6 +33,12 @@ class Connection:
             plain = socket.create_connection((host, port), timeout=timeout_s)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = plain if tls is None else _secured(plain, host, tls)
+        except ssl.SSLCertVerificationError as error:
+            # Another try would find the same certificate.
+            raise PipelineError(
+                f"the certificate of {self.address} is not trusted: {error.verify_message}; "
+                "ssl.ca.location names the authorities that are"
+            ) from error
         except ssl.SSLError as error:
             raise ConnectionFailed(f"TLS with {self.address} failed: {error.reason or error}") from error
         except OSError as error:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from millrace.pipeline import fetch_frames
 from millrace.pipeline.connection import Connection
 from millrace.pipeline.decoder import Decoder, RowFilter, scan_batches
-from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost
+from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost, PipelineError
 from millrace.pipeline.fetch_frames import RawFetch
 from millrace.pipeline.kafka_client import EARLIEST, LATEST, READ_COMMITTED, BrokerClient
 from millrace.pipeline.options import SourceOptions
@@ -73,6 +73,11 @@ class PartitionReader:
             if scan.next_offset > self._offset:
                 self._bytes_per_offset = scan.bytes_read / (scan.next_offset - self._offset)
                 self._offset = scan.next_offset
+            elif fetched.records:
+                raise PipelineError(
+                    f"{self._partition}: the {len(fetched.records)} bytes that the broker sent for offset "
+                    f"{self._offset} hold no batch with it; is fetch.max.bytes below the size of a batch?"
+                )
             # The broker prepares the next answer while this one is decoded.
             if self._offset < end:
                 pending = self._ask(client)
