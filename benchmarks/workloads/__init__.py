@@ -11,6 +11,7 @@ from benchmarks.workloads.partitions import Partitions
 from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
 from benchmarks.workloads.requests import SingleRecordRequests
 from benchmarks.workloads.spark_read import SparkRead
+from benchmarks.workloads.spark_write import SparkWrite
 from benchmarks.workloads.startup import StartUp
 from benchmarks.workloads.transactions import Transactions
 from tools.kafka_distribution import KafkaDistribution
@@ -33,4 +34,4 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
 
 
 def solo_workloads() -> list[SoloWorkload]:
-    return [StartUp(), Partitions(), LogSize(), GroupIdle(), SparkRead()]
+    return [StartUp(), Partitions(), LogSize(), GroupIdle(), SparkRead(), SparkWrite()]
