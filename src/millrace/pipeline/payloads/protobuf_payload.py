@@ -6,6 +6,7 @@ Spark's workers get the compiled descriptors; only the driver compiles.
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -150,16 +151,15 @@ def _checked(content: bytes, name: str) -> bytes:
 
 
 def _compile(path: Path) -> bytes:
-    try:
-        import grpc_tools
-    except ImportError:
+    compiler = importlib.util.find_spec("grpc_tools")
+    if compiler is None or not compiler.submodule_search_locations:
         raise InvalidOption(
             "a .proto schema needs its compiler: pip install grpcio-tools. Or give a descriptor set, made by "
             "protoc --include_imports --descriptor_set_out=FILE"
-        ) from None
+        )
     with tempfile.TemporaryDirectory(prefix="millrace-proto-") as directory:
         output = Path(directory) / "descriptors"
-        includes = [str(path.parent), str(Path(grpc_tools.__file__).parent / "_proto")]
+        includes = [str(path.parent), f"{compiler.submodule_search_locations[0]}/_proto"]
         finished = subprocess.run(
             [
                 *(sys.executable, "-m", "grpc_tools.protoc", "--include_imports"),
