@@ -59,13 +59,14 @@ class Target:
                 if self._last_batch(connection, query) >= batch_id:
                     return
             if not self._exists(connection, self._sink.table):
-                self._write(batch.limit(0), self._sink.table, "append")
+                self._write(self._spark.createDataFrame([], batch.schema), self._sink.table, "append")
             self._write(batch, self._staging, "overwrite")
             try:
                 with self._transaction(connection):
-                    self._move(connection)
+                    # The marker first: its lock keeps a driver that was thought dead from doing the same.
                     if query is not None:
                         self._mark(connection, query, batch_id)
+                    self._move(connection)
             finally:
                 self._execute(connection, f"DROP TABLE {self._staging}")
 
@@ -115,9 +116,10 @@ class Target:
             return int(rows.getLong(1)) if rows.next() else -1
 
     def _mark(self, connection: Any, query: str, batch_id: int) -> None:
+        """Write the batch's number down; fails if this or a later one is there by now."""
         table = self._sink.marker_table
-        update = f"UPDATE {table} SET batch_id = ? WHERE query_name = ?"
-        with self._statement(connection, update, (batch_id, query)) as statement:
+        update = f"UPDATE {table} SET batch_id = ? WHERE query_name = ? AND batch_id < ?"
+        with self._statement(connection, update, (batch_id, query, batch_id)) as statement:
             if statement.executeUpdate() == 1:
                 return
         insert = f"INSERT INTO {table} (batch_id, query_name) VALUES (?, ?)"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.pipeline.declared import sinks
 from millrace.pipeline.declared.frames import Frames, build_frames, note
@@ -27,11 +27,12 @@ from millrace.pipeline.progress import ProgressBoard, make_listener
 from millrace.pipeline.spark_errors import explain
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 0.2
 STATUS_INTERVAL_S: Final = 1.0
+SETTLE_S: Final = 10.0
 # How long a batch may take to end after the wish to stop; then it is broken off, and done again next time.
 STOP_TIMEOUT_S: Final = 300.0
 
@@ -74,6 +75,7 @@ class Runner:
                     outcome = self._watch()
                 finally:
                     self._stop_queries()
+                    self._settle()
                     spark.streams.removeListener(listener)
         except BaseException as failure:
             error = explain(failure) if isinstance(failure, Exception) else "interrupted"
@@ -113,10 +115,13 @@ class Runner:
         for name, rejected in frames.rejected.items():
             self._start_dead_letters(name, rejected, root)
 
-    def _start_dead_letters(self, name: str, rejected: Any, root: str) -> None:
+    def _start_dead_letters(self, name: str, rejected: DataFrame, root: str) -> None:
         source = self.pipeline.sources[name]
         readers = [sink for sink in self.pipeline.sinks.values() if name in self.pipeline.upstream(sink.view)]
-        if not isinstance(source, TopicSource) or not source.streaming or not readers:
+        if not isinstance(source, TopicSource) or not readers:
+            return
+        if not source.streaming:
+            sinks.write_dead_letters_once(rejected, source)
             return
         self._queries.append(
             sinks.start_dead_letters(
@@ -181,6 +186,16 @@ class Runner:
         for query in self._queries:
             if query.isActive:
                 query.stop()
+
+    def _settle(self) -> None:
+        """Events come a little after what they tell of: wait for the last one of each query."""
+        deadline = time.monotonic() + SETTLE_S
+        started = {str(query.runId) for query in self._queries}
+        while time.monotonic() < deadline:
+            ended = {each.run_id for each in self.board.snapshot() if each.state in ("ended", "failed")}
+            if started <= ended:
+                return
+            time.sleep(0.02)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -53,6 +53,10 @@ def start_dead_letters(
     return writer.format("millrace").options(**dead_letter_options(source)).start()
 
 
+def write_dead_letters_once(rejected: DataFrame, source: TopicSource) -> None:
+    rejected.write.format("millrace").options(**dead_letter_options(source)).mode("append").save()
+
+
 def write_once(frame: DataFrame, sink: Sink) -> None:
     """Write a frame that is not a stream, as a whole."""
     mode = "overwrite" if sink.mode == "complete" else "append"
