@@ -131,6 +131,18 @@ MISTAKES = [
         30,
         "delivery cannot be 'exactly'; did you mean",
     ),
+    (
+        "topic: big-orders",
+        "topic: x\n    options: {compresion.type: lz4}",
+        30,
+        "did you mean 'compression.type'",
+    ),
+    (
+        "topic: big-orders",
+        "topic: x\n    options: {compression.type: lzma}",
+        30,
+        "must be none, gzip, snappy",
+    ),
     ("topic: big-orders", "topic: x\n    format: avro", 30, "format avro needs a schema"),
     (
         "topic: big-orders\n    key: name",

@@ -16,6 +16,8 @@ from millrace.pipeline.declared.check_sources import (
 from millrace.pipeline.declared.fields import Fields
 from millrace.pipeline.declared.mistakes import closest
 from millrace.pipeline.declared.model import ConsoleSink, JdbcSink, Sink, TableSink, TopicSink, Trigger
+from millrace.pipeline.declared.topic_options import sink_options
+from millrace.pipeline.errors import InvalidOption
 
 DELIVERIES: Final = ("exactly-once", "at-least-once")
 MODES: Final = ("append", "update", "complete")
@@ -96,7 +98,8 @@ def _topic(common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
     payload = read_payload(fields, around, schema_needed=("avro", "protobuf"))
     if "format" not in fields:
         payload = replace(payload, format="json")
-    return TopicSink(
+    before = len(around.mistakes.found)
+    sink = TopicSink(
         name=common.name,
         mark=fields.mark,
         view=common.view,
@@ -109,6 +112,21 @@ def _topic(common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
         delivery=fields.choice("delivery", DELIVERIES, defaults.delivery),
         options=fields.options("options"),
     )
+    if sink.options and len(around.mistakes.found) == before:
+        _check_options(sink, fields, around)
+    return sink
+
+
+def _check_options(sink: TopicSink, fields: Fields, around: Surroundings) -> None:
+    """The options go to the writer as they are: ask it whether it understands them, if Spark is here."""
+    try:
+        from millrace.pipeline.sink_options import read_sink_options
+    except ImportError:
+        return
+    try:
+        read_sink_options(sink_options(sink), is_streaming=True)
+    except InvalidOption as error:
+        around.mistakes.add(fields.mark_of("options"), f"{fields.where}: {error}")
 
 
 def _table(common: _Common, kind: str, around: Surroundings) -> Sink:

@@ -10,6 +10,7 @@ from millrace.pipeline.declared.frames import Frames, build_frames, note
 from millrace.pipeline.declared.functions import register_functions
 from millrace.pipeline.declared.mistakes import InvalidPipeline, Mistake, Mistakes
 from millrace.pipeline.declared.model import JdbcSink, Pipeline, Sink, TableSink, TopicSink
+from millrace.pipeline.declared.topic_options import sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,9 +53,12 @@ def _frames(spark: SparkSession, pipeline: Pipeline, scratch: Path, mistakes: Mi
 
 
 def _check_sink(spark: SparkSession, frame: DataFrame, sink: Sink, mistakes: Mistakes) -> None:
+    from millrace.pipeline.sink_options import check_columns, read_sink_options
+
     match sink:
         case TopicSink():
-            payload_columns.encode(frame, sink)
+            options = read_sink_options(sink_options(sink), is_streaming=frame.isStreaming)
+            check_columns(payload_columns.encode(frame, sink).schema, options)
         case TableSink(partition_by=columns):
             _check_columns(frame, columns, "partition_by", sink, mistakes)
         case JdbcSink(key=columns):
