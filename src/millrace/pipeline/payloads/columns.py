@@ -24,6 +24,7 @@ ERROR: Final = "error"
 MODES: Final = ("dead_letter", "permissive", "fail")
 _RESULT: Final = "_millrace_result"
 _VALUE: Final = "value"
+_IS_BAD: Final = "_millrace_is_bad"
 
 Mode = Literal["dead_letter", "permissive", "fail"]
 
@@ -76,19 +77,19 @@ def decode(
     _check_mode(mode)
     payload = read_payload(format, schema, message=message)
     _check_bytes(df, column)
+    _check_free(df, into, ERROR)
     if isinstance(payload, JsonPayload):
-        marked = _decode_json(df, payload, column, into)
-    else:
-        kind = StructType([StructField(_VALUE, payload.spark_type), StructField(ERROR, StringType())])
-        result = _decoding(payload, kind)(_named(column).cast(BinaryType()))
-        marked = df.withColumn(_RESULT, result).select(
-            "*", sf.col(f"{_RESULT}.{_VALUE}").alias(into), sf.col(f"{_RESULT}.{ERROR}").alias(ERROR)
-        )
-        marked = marked.drop(_RESULT)
+        return _decode_json(df, payload, column, into, mode)
+    kind = StructType([StructField(_VALUE, payload.spark_type), StructField(ERROR, StringType())])
+    result = _decoding(payload, kind)(_named(column).cast(BinaryType()))
+    marked = df.withColumn(_RESULT, result).select(
+        "*", sf.col(f"{_RESULT}.{_VALUE}").alias(into), sf.col(f"{_RESULT}.{ERROR}").alias(ERROR)
+    )
+    marked = marked.drop(_RESULT)
     if mode == "permissive":
         return marked
     if mode == "fail":
-        return _failing(marked, into, f"a payload in column {column!r} does not parse: ")
+        return _failing(marked, into, _not_parsed(column))
     return Decoded(
         marked.filter(sf.col(ERROR).isNull()).drop(ERROR), marked.filter(sf.col(ERROR).isNotNull()).drop(into)
     )
@@ -133,6 +134,7 @@ def encode(
     _check_mode(mode)
     payload = read_payload(format, schema, message=message)
     chosen = _columns_to_encode(df, payload, columns)
+    _check_free(df, ERROR)
     source = sf.struct(*[_named(name) for name in chosen])
     payload.check_encodable(StructType([df.schema[name] for name in chosen]))
     if isinstance(payload, JsonPayload):
@@ -153,9 +155,10 @@ def encode(
     return frame if mode == "permissive" else _failing(frame, into, "a row cannot be encoded: ")
 
 
-def _decode_json(df: DataFrame, payload: JsonPayload, column: str, into: str) -> DataFrame:
+def _decode_json(
+    df: DataFrame, payload: JsonPayload, column: str, into: str, mode: Mode
+) -> Decoded | DataFrame:
     value = _named(column).cast(BinaryType())
-    parsed = df.withColumn(_RESULT, payload.parsed(value))
     result = sf.col(_RESULT)
     is_bad = result.isNull() | result[CORRUPT].isNotNull() | ~sf.is_valid_utf8(value.cast("string"))
     for name in payload.required():
@@ -163,14 +166,23 @@ def _decode_json(df: DataFrame, payload: JsonPayload, column: str, into: str) ->
     is_bad = value.isNotNull() & is_bad
     fields = [result[name].alias(name) for name in payload.spark_type.fieldNames()]
     decoded = sf.when(value.isNotNull() & ~is_bad, sf.struct(*fields))
-    marked = parsed.withColumn(into, decoded).withColumn(
-        ERROR, sf.when(is_bad, _explaining(payload)(sf.when(is_bad, value)))
-    )
-    return marked.drop(_RESULT)
+    marked = df.withColumn(_RESULT, payload.parsed(value))
+    marked = marked.withColumn(into, decoded).withColumn(_IS_BAD, is_bad).drop(_RESULT)
+    words = _explaining(payload)
+    if mode == "dead_letter":
+        # Only what is bad goes through Python.
+        bad = marked.filter(sf.col(_IS_BAD)).withColumn(ERROR, words(value))
+        return Decoded(marked.filter(~sf.col(_IS_BAD)).drop(_IS_BAD), bad.drop(_IS_BAD, into))
+    marked = marked.withColumn(ERROR, words(sf.when(sf.col(_IS_BAD), value))).drop(_IS_BAD)
+    return marked if mode == "permissive" else _failing(marked, into, _not_parsed(column))
+
+
+def _not_parsed(column: str) -> str:
+    return f"a payload in column {column!r} does not parse: "
 
 
 def _explaining(payload: JsonPayload) -> Callable[[Column], Column]:
-    """Words for bad payloads; the good ones come as nulls and cost nothing."""
+    """Words for bad payloads; where good ones come too, they are nulls."""
     from millrace.pipeline.payloads.json_payload import explain
 
     schema = payload.spark_type
@@ -265,6 +277,12 @@ def _check_bytes(df: DataFrame, column: str) -> None:
     kind = df.schema[column].dataType
     if not isinstance(kind, (BinaryType, StringType)):
         raise InvalidOption(f"column {column!r} is {kind.simpleString()}: payloads are binary or string")
+
+
+def _check_free(df: DataFrame, *names: str) -> None:
+    taken = [name for name in names if name in df.columns]
+    if taken:
+        raise InvalidOption(f"a column {taken[0]!r} is to be added, but there is one: rename or drop it")
 
 
 def _check_mode(mode: str) -> None:
