@@ -255,7 +255,18 @@ class PartitionLog(LogFiles):
             if first_offset >= 0 and producers.open_since(header[9]) < 0:
                 producers.ended.append((first_offset, last_offset))
             if aborted is not None:
-                segment.txn_index.append(aborted)
+                self._note_aborted(segment, aborted)
+
+    def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        try:
+            segment.txn_index.append(aborted)
+        except StorageError as error:
+            # The marker is in the log already, and without this entry readers of committed records would get
+            # to see what was aborted. The next start makes the entry from the log.
+            self._home.fence(str(error))
+            raise
+        # A crash makes it anew only for what comes behind the recovery point.
+        self.sync_later(segment.txn_index.file.path)
 
     def _prepare_append(self, size: int, delta: int, max_timestamp: int) -> Segment:
         """Whatever an append may need beyond a write: open the tail, repair a torn write, roll."""

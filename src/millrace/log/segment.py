@@ -462,11 +462,14 @@ class Segment:
     def handles_to_sync(self, *, with_indexes: bool) -> list[FileHandle]:
         """Open files for an fsync elsewhere.
 
-        The active segment's indexes need none: a crash builds them again.
+        The active segment's indexes need none: a crash builds them again. Its log sees to the index of
+        aborted transactions, which is built again only from the recovery point on.
         """
         handles = [self.file.handle()]
         if with_indexes and self.size_bytes:
             handles += [index.file.handle() for index in (self.offset_index, self.time_index)]
+        if with_indexes and self._volume.exists(self.path(TXN_INDEX_SUFFIX)):
+            handles.append(self.txn_index.file.handle())
         return handles
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millrace.log import producer_snapshots
 from millrace.log.quarantine import QUARANTINE_SUFFIX, save_damage
-from millrace.log.segment import DELETED_SUFFIX, Segment
+from millrace.log.segment import DELETED_SUFFIX, TXN_INDEX_SUFFIX, Segment
 
 if TYPE_CHECKING:
     from millrace.log.partition_log import PartitionLog
@@ -34,6 +34,9 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
         end_offset = min(offset, found.base_offset)
         had_damage = bool(active.damage)
         active.truncate_to(found.position, end_offset)
+        if log.home.volume.exists(active.path(TXN_INDEX_SUFFIX)):
+            # An entry that came back would hide other records, which are to take the place of the lost ones.
+            log.sync_later(active.path(TXN_INDEX_SUFFIX))
         if had_damage:
             save_damage(log.home.volume, active.path(QUARANTINE_SUFFIX), active.damage)
     _end_at(log, kept, end_offset)

@@ -1,0 +1,76 @@
+"""What was aborted stays hidden after a power loss: the index of aborted transactions is as durable as the
+log (found by the simulator, scenario F5)."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from millrace.core.ids import TopicPartition
+from millrace.log.errors import StorageError
+from millrace.log.partition_log import PartitionLog
+from millrace.log.transactions import EndMarker
+from millrace.replica.partition import Partition, TopicStats
+from millrace.sim.volume import SimVolume
+from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk, batch_of
+
+PRODUCER = 7
+
+
+def leader_of(disk: Disk, partition: TopicPartition = PARTITION) -> Partition:
+    leader = Partition(partition, TOPIC_ID, disk.log(partition), TopicStats(), lambda _: None)
+    leader.lead(1, 0)
+    return leader
+
+
+def abort_one(leader: Partition, sequence: int) -> None:
+    batch = batch_of(b"aborted", producer_id=PRODUCER, sequence=sequence, transactional=True)
+    leader.append_transactional(batch, NOW_MS)
+    leader.append_marker(
+        EndMarker(producer_id=PRODUCER, epoch=0, is_commit=False, coordinator_epoch=0, transaction_version=1),
+        NOW_MS,
+    )
+
+
+def aborted_offsets(log: PartitionLog) -> list[int]:
+    return [each.first_offset for each in log.aborted_transactions(0, log.log_end_offset)]
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["one segment", "several segments"])
+def test_a_power_loss_takes_no_entry(rolls: bool) -> None:
+    volume = SimVolume(random.Random(1))
+    disk = Disk(volume, "/data")
+    leader = leader_of(disk)
+    for number in range(3):
+        abort_one(leader, number)
+        if rolls:
+            leader.log.roll_now()
+    for number in range(3):
+        leader.append(batch_of(b"plain %d" % number), NOW_MS)
+    before = aborted_offsets(leader.log)
+    disk.run(leader.log.flush())
+    disk.run(disk.directory.save_checkpoints())
+    for _ in range(2):
+        # Twice: what the first recovery made must last as well.
+        disk.abandon()
+        volume.crash()
+        disk.open()
+        assert aborted_offsets(disk.log()) == before == [0, 2, 4]
+    disk.dispose()
+
+
+def test_a_marker_without_its_entry_stops_the_directory() -> None:
+    """A full disk at the wrong moment: the marker is written, its entry is not (F10)."""
+    volume = SimVolume(random.Random(1))
+    disk = Disk(volume, "/data")
+    leader = leader_of(disk)
+    volume.fail("write", errno.ENOSPC, path_contains=".txnindex")
+    with pytest.raises(StorageError):
+        abort_one(leader, 0)
+    assert disk.directory.offline_reason is not None
+    disk.abandon()
+    disk.open()
+    assert aborted_offsets(disk.log()) == [0]
+    disk.dispose()
