@@ -41,6 +41,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "log.index.interval.bytes": "512",
 }
 STOP_S: Final = 60.0
+LATENCIES_S: Final = ((0.000_1, 0.001), (0.001, 0.02), (0.01, 0.2))
+"""Of a machine room, of a city, of a bad day: the seed chooses one. Slow ones keep more requests in flight."""
 
 
 class Node:
@@ -181,11 +183,14 @@ class Cluster:
     ) -> None:
         self.chance = random.Random(seed)
         self.network = Network(self.fork())
+        self.network.latency_s = self.chance.choice(LATENCIES_S)
         self.loop = SimLoop(self.network)
         self.history = History()
         self.store = MemoryStore()
         self.settings = dict(settings or {})
         self.new_broker = new_broker
+        self.problem: str | None = None
+        """What a client met that it had no answer to."""
         self.clients: list[Process] = []
         self._clients_count = 0
         self.nodes = [Node(self, node_id) for node_id in range(1, nodes + 1)]
@@ -205,9 +210,14 @@ class Cluster:
     async def until(self, condition: Callable[[], bool], *, deadline_s: float, what: str) -> None:
         deadline = self.loop.time() + deadline_s
         while not condition():
+            self.stop_if_problem()
             if self.loop.time() > deadline:
                 raise TooLate(f"{what} has not come true in {deadline_s:g} s")
             await asyncio.sleep(0.05)
+
+    def stop_if_problem(self) -> None:
+        if self.problem is not None:
+            raise ClientFailed(self.problem)
 
     async def until_ready(self, deadline_s: float = 60.0) -> None:
         await self.until(
@@ -240,6 +250,10 @@ class Cluster:
         for process in self.clients:
             process.die()
         self.loop.close()
+
+
+class ClientFailed(MillraceError):
+    """A client met what no broker should have sent."""
 
 
 class TooLate(MillraceError):

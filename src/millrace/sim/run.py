@@ -23,7 +23,7 @@ from millrace.sim.clients.offsets import fetch_offsets
 from millrace.sim.clients.producer import IdempotentProducer, Workload
 from millrace.sim.clients.reading import LATEST, list_offset
 from millrace.sim.clients.transactional_producer import TransactionalProducer
-from millrace.sim.cluster import Cluster, Node, TooLate
+from millrace.sim.cluster import ClientFailed, Cluster, Node, TooLate
 from millrace.sim.loop import Stuck
 from millrace.sim.process import DiskSpeed, Process
 from millrace.sim.volume import UNBOUNDED
@@ -176,7 +176,15 @@ class Run:
         self.start(consumer, process)
 
     def start(self, who: Any, process: Process) -> None:
-        self._tasks[who] = self.cluster.run_in(process, who.run())
+        task = self.cluster.run_in(process, who.run())
+        task.add_done_callback(lambda done: self._ended(process.name, done))
+        self._tasks[who] = task
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        """Clients deal with everything that a broker may rightly answer: what gets out of them is a
+        finding."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.cluster.problem = f"{name}: {type(error).__name__}: {error}"
 
     # The end.
 
@@ -218,11 +226,15 @@ class Run:
             each.is_stopping = True
         for each in who:
             task = self._tasks.pop(each)
+            self.cluster.stop_if_problem()
             try:
                 async with asyncio.timeout(END_S):
-                    await task
+                    await asyncio.shield(task)
             except TimeoutError:
                 raise TooLate(f"{each.client.name} has not ended in {END_S:g} s") from None
+            except Exception:
+                self.cluster.stop_if_problem()
+                raise
 
     async def _until_stable(self) -> None:
         """Until no transaction is open any more, or should be; the checkers judge what is found then."""
@@ -307,6 +319,8 @@ def run_scenario(
             run.cluster.loop.run(_play(run, scenario))
         except (TooLate, Stuck) as error:
             found.append(Violation("liveness", str(error)))
+        except ClientFailed as error:
+            found.append(Violation("client failed", str(error)))
         finally:
             run.cluster.close()
         history = run.cluster.history
