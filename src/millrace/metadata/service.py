@@ -430,6 +430,9 @@ class Metadata:
         count = attempts = 0
         while True:
             image = self.image
+            if controller_revision and image.controller_revision != controller_revision:
+                # Somebody else is in office, who sees to the rest.
+                return count
             updates = plan(image)
             if not updates:
                 return count
@@ -455,8 +458,6 @@ class Metadata:
                     raise TooManyConflicts(f"{lost} changes of partitions ({attempts} attempts)")
                 revision = max(revision, image.revision + 1)
             await self._wait_for_revision(revision)
-            if controller_revision and self.image.controller_revision != controller_revision:
-                return count
 
     async def _commit(self, batch: Batch[T]) -> int:
         revision = 0

@@ -1,0 +1,112 @@
+"""`millrace cluster`: brokers and an etcd on one machine, started, shown, killed and stopped by command."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.cli.etcd import EtcdMissing, find_etcd
+from tests.harness.millrace import run_millrace
+from tests.harness.process import eventually, free_port
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 120.0
+
+
+def free_base_port() -> int:
+    """A port with room behind it for three brokers, their metrics and an etcd."""
+    while True:
+        base = free_port()
+        offsets = (0, 1, 2, 100, 101, 102, 200, 201)
+        if base < 60_000 and all(_is_free(base + offset) for offset in offsets):
+            return base
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+class Commands:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.base_port = free_base_port()
+        self.bootstrap = f"127.0.0.1:{self.base_port}"
+
+    def run(self, *words: str) -> str:
+        done = run_millrace("cluster", *words, "--data-dir", str(self.directory), timeout_s=DEADLINE_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def up(self) -> str:
+        words = ("--brokers", "3", "--workers-per-host", "2", "--base-port", str(self.base_port))
+        return self.run("up", *words)
+
+    def status(self) -> dict[int, dict[str, Any]]:
+        lines = self.run("status", "--json").splitlines()
+        return {state["id"]: state for state in map(json.loads, lines)}
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Commands]:
+    try:
+        find_etcd()
+    except EtcdMissing as missing:
+        pytest.skip(str(missing))
+    commands = Commands(tmp_path / "cluster")
+    yield commands
+    run_millrace("cluster", "down", "--data-dir", str(commands.directory), timeout_s=DEADLINE_S)
+
+
+def test_a_cluster_goes_up_loses_a_broker_gets_it_back_and_goes_down(commands: Commands) -> None:
+    shown = commands.up()
+    assert f"127.0.0.1:{commands.base_port + 2}" in shown
+    states = commands.status()
+    assert [(state["rack"], state["state"]) for state in states.values()] == [
+        ("host-1", "running"),
+        ("host-1", "running"),
+        ("host-2", "running"),
+    ]
+    assert sum(state["controller"] for state in states.values()) == 1
+
+    created = run_millrace(
+        *("topic", "create", "t", "--partitions", "6", "--replication-factor", "2"),
+        *("--bootstrap-server", commands.bootstrap),
+    )
+    assert created.returncode == 0, created.stderr
+    states = commands.status()
+    assert [state["partitions_led"] for state in states.values()] == [2, 2, 2]
+    # Two of three brokers share a host, so the third one has a copy of everything.
+    assert states[3]["replicas"] == states[3]["replicas_in_sync"] == 6
+
+    commands.run("kill", "2")
+    eventually(lambda: commands.status()[2]["state"] == "down", DEADLINE_S, pause_s=0.5)
+    eventually(lambda: commands.status()[2]["partitions_led"] == 0, DEADLINE_S, pause_s=0.5)
+    states = commands.status()
+    assert states[1]["partitions_led"] + states[3]["partitions_led"] == 6
+
+    again = run_millrace("cluster", "kill", "2", "--data-dir", str(commands.directory))
+    assert again.returncode == 1
+    assert "broker 2 does not run" in again.stderr
+
+    commands.up()
+    assert commands.status()[2]["state"] == "running"
+    commands.run("down")
+    assert all(state["state"] == "down" for state in commands.status().values())
+
+
+def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+    done = run_millrace("cluster", "status", "--data-dir", str(tmp_path / "nothing"))
+    assert done.returncode == 1
+    assert "`millrace cluster up` starts one" in done.stderr
+    assert "Traceback" not in done.stderr
