@@ -211,6 +211,15 @@ def _check_cluster(config: BrokerConfig) -> None:
             "missing, and metadata.store is etcd",
             allowed="http://host:port or https://host:port, separated by commas",
         )
+    if config.is_clustered:
+        for listener in config.listeners:
+            if listener.host in ("", "0.0.0.0", "::") and listener.name not in config.advertised_listeners:
+                raise InvalidConfig(
+                    "advertised.listeners",
+                    None,
+                    f"has no {listener.name}, which listens on all interfaces: the other brokers of a cluster "
+                    f"would not know which address to dial",
+                )
     if (config.optional_text("etcd.username") is None) != (config.optional_text("etcd.password") is None):
         raise InvalidConfig("etcd.username", None, "needs etcd.password, and the other way round")
     if (config.optional_text("etcd.tls.cert.file") is None) != (

@@ -122,8 +122,8 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(partition.eligible),
+        last_known_elr=[] if partition.last_leader == NO_LEADER else [partition.last_leader],
         offline_replicas=[node_id for node_id in partition.replicas if node_id not in reachable],
     )
 
