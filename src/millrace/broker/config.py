@@ -217,8 +217,8 @@ def _check_cluster(config: BrokerConfig) -> None:
                 raise InvalidConfig(
                     "advertised.listeners",
                     None,
-                    f"has no {listener.name}, which listens on all interfaces: the other brokers of a cluster "
-                    f"would not know which address to dial",
+                    f"has no {listener.name}, which listens on all interfaces: the other brokers of a "
+                    f"cluster would not know which address to dial",
                 )
     if (config.optional_text("etcd.username") is None) != (config.optional_text("etcd.password") is None):
         raise InvalidConfig("etcd.username", None, "needs etcd.password, and the other way round")
