@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from millrace.broker.cluster_figures import cluster_figures
 from millrace.broker.dispatch import LATENCY_BOUNDS_S, ApiStats
 from millrace.broker.group_metrics import GroupFigures, group_families, group_figures
 from millrace.core.override import override
@@ -156,6 +157,7 @@ class BrokerMetrics:
                 0 if directory.offline_reason is None else 1,
             ),
             "millrace_open_files": ("Log files held open.", self._open_file_count()),
+            **cluster_figures(services.metadata.image, services.config.node_id),
         }
 
     def _counters(self) -> dict[str, tuple[str, float]]:
