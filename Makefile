@@ -14,6 +14,7 @@ INPUTS := pyproject.toml constraints.txt
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 ARGS ?=
+SEEDS ?= 1-10
 
 .PHONY: help run test check format bench compat sim fuzz docs demo-pipeline constraints clean
 
@@ -64,8 +65,8 @@ bench: $(VENV)/.installed-dev ## measure Millrace and Apache Kafka side by side
 compat: $(VENV)/.installed-dev ## real clients and Apache Kafka's own tools against a real process
 	@$(BIN)/python -m pytest tests/compat $(ARGS)
 
-sim: $(VENV)/.installed-dev ## run the parts of a broker on simulated disks, from seeds (ARGS="-k name")
-	@$(BIN)/python -m pytest tests/sim $(ARGS)
+sim: $(VENV)/.installed-dev ## run whole brokers in simulated time under faults (SEEDS=1-100, ARGS="--scenario all")
+	@$(BIN)/python -m millrace.sim --seeds $(SEEDS) $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## throw damaged frames and record batches at the decoders
 	@$(BIN)/python -m fuzz $(ARGS)
