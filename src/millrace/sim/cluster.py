@@ -42,7 +42,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 STOP_S: Final = 60.0
 LATENCIES_S: Final = ((0.000_1, 0.001), (0.001, 0.02), (0.01, 0.2))
-"""Of a machine room, of a city, of a bad day: the seed chooses one. Slow ones keep more requests in flight."""
+"""Of a machine room, of a city, of a bad day: the seed chooses one. Slow ones keep more in flight."""
 
 
 class Node:

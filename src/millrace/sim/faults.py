@@ -57,6 +57,18 @@ async def power_loss(run: Run) -> None:
         await _start(run, node, (1.0, 20.0))
 
 
+async def power_loss_of_a_slow_disk(run: Run) -> None:
+    """With much that is written and not yet flushed."""
+    node = _running(run)
+    if node is None or node.process is None:
+        return
+    node.process.disk_speed = SLOW_DISK
+    await run.sleep(1.0, 5.0)
+    if node.is_running:
+        node.lose_power()
+    await _start(run, node, (1.0, 5.0))
+
+
 async def power_loss_everywhere(run: Run) -> None:
     for node in run.nodes:
         if node.is_running:

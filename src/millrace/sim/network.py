@@ -112,6 +112,7 @@ class SimTransport(asyncio.Transport):
         self._is_writing_paused = False
         self._is_reading_paused = False
         self._is_made = False
+        self._is_deaf = False
         self._is_closing = False
         self.is_closed = False
         process.transports[self] = None
@@ -170,6 +171,8 @@ class SimTransport(asyncio.Transport):
 
     def _arrive(self, segment: Segment) -> None:
         network = self._network
+        if self._is_deaf and segment is not RESET:
+            return
         if self.stalled or network.is_cut(self._remote_host, self.host):
             self._stall(segment)
         else:
@@ -339,8 +342,11 @@ class SimTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def vanish(self, *, with_reset: bool) -> None:
-        """Its process is gone. The machine resets the connection, unless it went down as well."""
+        """Its process is gone. The machine resets the connection, unless it went down as well.
+
+        What was on its way may still arrive, or not: a reset makes the peer forget what it has not read."""
         self.is_closed = self._is_closing = True
+        self.peer._is_deaf = self._network.chance.random() < 0.5
         if with_reset:
             self._send(RESET)
 

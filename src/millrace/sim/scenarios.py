@@ -90,6 +90,30 @@ async def topics_come_and_go(run: Run) -> None:
         cluster.end_client(reader_process)
 
 
+async def store_goes_back(run: Run) -> None:
+    """The store is set back to an earlier state: brokers notice and stop, and serve again when it is right
+    (F14)."""
+    cluster = run.cluster
+    while run.time_left() > 0:
+        before = await cluster.store.load()
+        await run.create_topic(f"later-{before.revision}")
+        await run.sleep(1.0, 5.0)
+        now = await cluster.store.load()
+        cluster.note(f"the store goes back from revision {now.revision} to {before.revision}")
+        cluster.store.restore(before)
+        await cluster.until(
+            lambda: not any(node.is_running for node in run.nodes),
+            deadline_s=60.0,
+            what="the stop of brokers whose store went back",
+        )
+        await run.sleep(1.0, 5.0)
+        cluster.store.restore(now)
+        for node in run.nodes:
+            node.start()
+        await cluster.until_ready()
+        await run.sleep(1.0, 10.0)
+
+
 SINGLE: Final = Plan()
 WITHOUT_TRANSACTIONS: Final = Plan(with_transactions=False)
 FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
@@ -115,7 +139,7 @@ RETAINING: Final = Plan(
 SCENARIOS: Final[Sequence[Named]] = (
     Named(
         name="F5-power-loss",
-        play=again_and_again(faults.power_loss),
+        play=again_and_again(faults.power_loss, faults.power_loss_of_a_slow_disk),
         plan=FLUSHING,
         about="unflushed data lost",
     ),
@@ -155,6 +179,12 @@ SCENARIOS: Final[Sequence[Named]] = (
         play=again_and_again(faults.store_compaction),
         plan=SINGLE,
         about="the store's history forgotten while the watch is down",
+    ),
+    Named(
+        name="F14-store-goes-back",
+        play=store_goes_back,
+        plan=SINGLE,
+        about="the store set back to an earlier revision",
     ),
     Named(
         name="F15-F18-transactions",
@@ -210,6 +240,7 @@ SCENARIOS: Final[Sequence[Named]] = (
         play=side_by_side(
             faults.kill,
             faults.power_loss,
+            faults.power_loss_of_a_slow_disk,
             faults.kill_while_starting,
             faults.restart,
             faults.pause,

@@ -1,0 +1,229 @@
+"""Every check condemns a history that breaks its promise, and lets a sound one pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.sim.checkers import violations
+from millrace.sim.history import (
+    Acked,
+    Assigned,
+    Copying,
+    Event,
+    FinalRead,
+    History,
+    LateBatchStored,
+    MayBeLost,
+    OffsetCommitted,
+    OffsetFetched,
+    Polled,
+    Sent,
+    SequenceBroken,
+    TopicDeleted,
+    TransactionEnded,
+    TransactionRead,
+)
+
+T = "orders"
+
+
+def value(number: int, topic: str = T) -> str:
+    return f"{topic}|p|{number}"
+
+
+def sent(number: int, *, at: int = 0, producer: str = "p", transaction: int = 0) -> Sent:
+    return Sent(at=at, producer=producer, topic=T, partition=0, value=value(number), transaction=transaction)
+
+
+def acked(number: int, offset: int, *, producer: str = "p", transaction: int = 0) -> Acked:
+    return Acked(
+        at=1,
+        producer=producer,
+        topic=T,
+        partition=0,
+        value=value(number),
+        offset=offset,
+        transaction=transaction,
+    )
+
+
+def final(
+    *records: tuple[int, int], committed_only: bool = False, end: int | None = None, stable: int | None = None
+) -> FinalRead:
+    high_watermark = end if end is not None else max((offset for offset, _ in records), default=-1) + 1
+    return FinalRead(
+        at=9,
+        topic=T,
+        partition=0,
+        committed_only=committed_only,
+        log_start=0,
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark if stable is None else stable,
+        records=tuple((offset, value(number)) for offset, number in records),
+    )
+
+
+def polled(
+    *records: tuple[int, int],
+    consumer: str = "c",
+    start: int = 0,
+    end: int = 10,
+    committed_only: bool = True,
+    at: int = 5,
+) -> Polled:
+    return Polled(
+        at=at,
+        consumer=consumer,
+        session=0,
+        topic=T,
+        partition=0,
+        committed_only=committed_only,
+        start=start,
+        records=tuple((offset, value(number)) for offset, number in records),
+        next_offset=end,
+    )
+
+
+def ended(outcome: str, *, producer: str = "p", transaction: int = 1) -> TransactionEnded:
+    return TransactionEnded(at=3, producer=producer, transaction=transaction, outcome=outcome)
+
+
+def read(*numbers: int, producer: str, transaction: int = 1) -> TransactionRead:
+    return TransactionRead(
+        at=2, producer=producer, transaction=transaction, values=tuple(value(number) for number in numbers)
+    )
+
+
+def assigned(member: str, generation: int, *, at: int = 1) -> Assigned:
+    return Assigned(at=at, group="g", member=member, generation=generation, partitions=((T, 0),))
+
+
+def committed(offset: int, *, generation: int = 1, at: int = 3) -> OffsetCommitted:
+    return OffsetCommitted(
+        at=at,
+        group="g",
+        member="m1",
+        generation=generation,
+        topic=T,
+        partition=0,
+        offset=offset,
+        asked_at=at - 1,
+    )
+
+
+def fetched(offset: int, *, at: int = 6) -> OffsetFetched:
+    return OffsetFetched(at=at, group="g", topic=T, partition=0, offset=offset, asked_at=at - 1)
+
+
+def checks_failed(*events: Event) -> list[str]:
+    history = History()
+    for event in events:
+        history.add(event)
+    return list(dict.fromkeys(violation.check for violation in violations(history)))
+
+
+BROKEN: dict[str, tuple[Event, ...]] = {
+    "lost": (sent(1), acked(1, 4), final(end=4)),
+    "lost write": (sent(1), acked(1, 0), sent(2), acked(2, 1), final((1, 2))),
+    "part of a transaction": (
+        sent(1, transaction=1),
+        acked(1, 0, transaction=1),
+        ended("commit"),
+        final((0, 1)),
+        final(committed_only=True, end=1),
+    ),
+    "duplicate": (sent(1), acked(1, 0), final((0, 1), (1, 1))),
+    "inconsistent offsets": (sent(1), sent(2), polled((0, 1), committed_only=False), final((0, 2))),
+    "wrong topic": (
+        Polled(
+            at=5,
+            consumer="c",
+            session=0,
+            topic="payments",
+            partition=0,
+            committed_only=True,
+            start=0,
+            records=((0, value(1)),),
+            next_offset=1,
+        ),
+    ),
+    "old topic": (sent(1, at=1), TopicDeleted(at=100, topic=T), polled((0, 1), at=5_000)),
+    "unseen": (polled(end=0), final((0, 1), committed_only=True)),
+    "sequence": (SequenceBroken(at=1, producer="p", topic=T, partition=0, code=45),),
+    "nonmonotonic poll": (polled((5, 1)), polled((3, 2))),
+    "poll skip": (polled((0, 1), (2, 3), end=3), final((0, 1), (1, 2), (2, 3), committed_only=True)),
+    "nonmonotonic send": (sent(1), sent(2), acked(1, 5), acked(2, 3)),
+    "aborted read": (
+        sent(1, transaction=1),
+        acked(1, 0, transaction=1),
+        ended("abort"),
+        polled((0, 1)),
+    ),
+    "circular information flow": (
+        sent(1, producer="a", transaction=1),
+        sent(2, producer="b", transaction=1),
+        read(2, producer="a"),
+        read(1, producer="b"),
+        ended("commit", producer="a"),
+        ended("commit", producer="b"),
+    ),
+    "hanging transaction": (final(committed_only=True, end=5, stable=3),),
+    "late batch": (LateBatchStored(at=1, producer="p", value=value(1)),),
+    "not copied": (Copying(at=0, source=T, target="copies"), final((0, 1), committed_only=True)),
+    "two owners": (assigned("m1", 1), assigned("m2", 1)),
+    "commit of an old generation": (assigned("m1", 1), assigned("m2", 2, at=2), committed(5, at=8)),
+    "committed offset went back": (committed(5), fetched(4)),
+}
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_broken_promise_is_found(check: str) -> None:
+    assert check in checks_failed(*BROKEN[check])
+
+
+SOUND: dict[str, tuple[Event, ...]] = {
+    "plain records": (
+        sent(1),
+        sent(2),
+        acked(1, 0),
+        acked(2, 1),
+        polled((0, 1), (1, 2), end=2),
+        final((0, 1), (1, 2)),
+        final((0, 1), (1, 2), committed_only=True),
+    ),
+    "an aborted transaction that only readers of everything see": (
+        sent(1, transaction=1),
+        acked(1, 0, transaction=1),
+        ended("abort"),
+        polled((0, 1), end=2, committed_only=False),
+        final((0, 1), end=2),
+        final(committed_only=True, end=2),
+    ),
+    "an unanswered commit that took place": (
+        sent(1, transaction=1),
+        acked(1, 0, transaction=1),
+        ended("unknown"),
+        polled((0, 1), end=2),
+        final((0, 1), (1, 2), end=2),
+    ),
+    "what the scenario destroyed": (
+        sent(1),
+        acked(1, 0),
+        MayBeLost(at=2, topic=T, partition=0, first_offset=0, last_offset=0),
+        final(end=1),
+    ),
+    "a group that moves on": (
+        assigned("m1", 1),
+        committed(5),
+        assigned("m2", 2, at=4),
+        fetched(5),
+        committed(7, generation=2, at=9),
+        fetched(7, at=12),
+    ),
+    "nothing at all": (),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_history_passes(name: str) -> None:
+    assert checks_failed(*SOUND[name]) == []
