@@ -187,3 +187,11 @@ def test_properties_read_back_what_was_written(pairs: dict[str, str], separator:
 @given(st.text(alphabet="ab=: \\\n#!u0", max_size=30))
 def test_no_text_breaks_the_reader_of_properties(content: str) -> None:
     assert all(isinstance(value, str) for value in parse_properties(content).values())
+
+
+@pytest.mark.parametrize("name", ["offsets.topic.segment.bytes", "transaction.state.log.segment.bytes"])
+def test_segments_too_small_for_a_topic_are_refused_at_the_start(name: str) -> None:
+    """They were accepted, and then no coordinator ever came up (found by the simulator)."""
+    with pytest.raises(InvalidConfig, match=name):
+        load(None, {name: "16384"}, {})
+    assert load(None, {name: "1048576"}, {}).integer(name) == 1_048_576

@@ -93,7 +93,8 @@ _OFFSETS: Final = (
         doc="The size of a segment of __consumer_offsets. Small segments are compacted sooner, which keeps "
         "loading short.",
         importance=_HIGH,
-        valid=Range(1),
+        # As for segment.bytes of any topic: the topic could not be created otherwise.
+        valid=Range(1_048_576),
     ),
 )
 

@@ -68,6 +68,7 @@ TRANSACTION_SETTINGS: Final = (
         doc="The size of a segment of __transaction_state. Small segments are compacted sooner, which keeps "
         "loading short.",
         importance=_HIGH,
-        valid=Range(1),
+        # As for segment.bytes of any topic: the topic could not be created otherwise.
+        valid=Range(1_048_576),
     ),
 )
