@@ -40,6 +40,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "log.roll.ms": "60000",
     "log.index.interval.bytes": "512",
 }
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    "metadata.store": "etcd",
+    "etcd.endpoints": "http://store:2379",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 STOP_S: Final = 60.0
 LATENCIES_S: Final = ((0.000_1, 0.001), (0.001, 0.02), (0.01, 0.2))
 """Of a machine room, of a city, of a bad day: the seed chooses one. Slow ones keep more in flight."""
@@ -58,6 +65,7 @@ class Node:
         self.starts_count = 0
         self.exit_error: BaseException | None = None
         self._cluster = cluster
+        self._boots_count = 1
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
@@ -85,6 +93,7 @@ class Node:
         volume = self.volume
         settings = {
             **SETTINGS,
+            **(CLUSTER_SETTINGS if len(cluster.nodes) > 1 else {}),
             **cluster.settings,
             "node.id": str(self.node_id),
             "listeners": f"PLAINTEXT://{self.host}:{PORT}",
@@ -100,6 +109,8 @@ class Node:
             ticks=cluster.loop.time,
             open_file_count=lambda: 0,
             settle=lambda: None,
+            boot_id=f"{self.host}-{self._boots_count}",
+            host_name=self.host,
         )
         try:
             self.broker = cluster.new_broker(broker_config.load(None, settings, {}), surroundings)
@@ -141,6 +152,7 @@ class Node:
         cluster = self._cluster
         cluster.note(f"power loss of broker {self.node_id}")
         cluster.network.take_down(self.host)
+        self._boots_count += 1
         self._end(with_reset=False)
         if lose_everything is None:
             lose_everything = cluster.chance.random() < 0.5
