@@ -33,7 +33,7 @@ class Profile:
 STANDARD: Final = Profile(
     name="standard",
     rounds=3,
-    java_records={100: 2_000_000, 1_000: 400_000},
+    java_records={100: 8_000_000, 1_000: 1_000_000},
     produce_s=3.0,
     pipelined_s=2.5,
     consume_bytes=800 * MB,

@@ -97,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
         """As its last request said that is not a produce or a fetch."""
+        self.shape_size = 0
+        """How many bytes at the beginning of its last produce request tell where the records go."""
         self.fetched_at: float | None = None
         """When it last asked for records, in ticks."""
         self.was_active = True
@@ -346,6 +348,10 @@ class Connection(asyncio.BufferedProtocol):
         slot = Slot(self)
         self._slots.append(slot)
         return slot
+
+    def take_place(self, slot: Slot) -> None:
+        """As `reserve`, for a slot that the caller has made."""
+        self._slots.append(slot)
 
     def slot_completed(self) -> None:
         slots = self._slots

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millrace.broker.answer_cache import AnswerCache
+from millrace.broker.staging import Staging
 from millrace.broker.wakeups import Wakeups
 from millrace.wire.error_codes import ErrorCode
 
@@ -38,6 +39,10 @@ class Services:
     producer_ids: ProducerIds
     wakeups: Wakeups = field(default_factory=Wakeups)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
+    staging: Staging = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.staging = Staging(self.wakeups)
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
+from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, TopicId, TopicPartition
 from millrace.core.override import override
 from millrace.log import producer_snapshots
@@ -25,6 +27,12 @@ from millrace.log.validation import is_preparation_needed
 from millrace.log.volume import FileHandle, Volume
 
 logger: Final = logging.getLogger(__name__)
+
+
+StagedBatch: TypeAlias = tuple[bytearray, int, int, int, int, int, int, object]
+"""The batch with its offsets in it; base offset, last offset, largest timestamp; producer id, producer epoch,
+last sequence; what the owner wants back."""
+SettledCallback: TypeAlias = Callable[[list[StagedBatch], MillraceError | None], None]
 
 
 class LogHome(Protocol):
@@ -70,6 +78,10 @@ class LogFiles:
         "_latest_epoch",
         "_producers",
         "_segments",
+        "_staged",
+        "_staged_bytes",
+        "_staged_end_offset",
+        "_staged_producers",
         "commits_on_flush",
         "config",
         "first_dirty_offset",
@@ -80,6 +92,7 @@ class LogFiles:
         "log_start_offset",
         "path",
         "prepares_batches",
+        "settled",
         "topic_id",
         "topic_partition",
     )
@@ -130,6 +143,13 @@ class LogFiles:
         """With flush.messages=1 nothing may be acknowledged or shown before it is on disk."""
         self.prepares_batches = False
         """Whether batches must pass `validation.prepare` before they are appended."""
+        # Batches that were checked and have their offsets, but are not written: see `settle`.
+        self._staged: list[StagedBatch] = []
+        self._staged_bytes = 0
+        self._staged_end_offset = 0
+        self._staged_producers: set[int] = set()
+        self.settled: SettledCallback | None = None
+        """Told of staged batches once they are written, or why they are not. Set by the owner."""
         self.set_config(config)
 
     @override
@@ -234,9 +254,14 @@ class LogFiles:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
+    def settle(self) -> None:
+        """Write what is staged, in PartitionLog: whoever changes the end of the log calls it first."""
+
     def _roll(self) -> Segment:
         """Begin a new segment at the end of the log. If that fails, nothing has changed."""
         self._check_writable()
+        if self._staged:
+            self.settle()
         if not self._is_tail_open:
             self._open_tail()
         old = self._active
@@ -371,6 +396,8 @@ class LogFiles:
         """Flush, leave a snapshot and let go of the files; the log can be trusted at the next start."""
         if self._is_closed:
             return
+        if self._staged:
+            self.settle()
         if self._home.offline_reason is None:
             self.finish_files()
             await self.flush()
@@ -399,6 +426,9 @@ class LogFiles:
 
     def _shut(self, error: LogClosed) -> None:
         self._is_closed = True
+        if self._staged:
+            # They fail: nothing is written to a closed log.
+            self.settle()
         self._active.forbid_appends()
         if self._commit is not None:
             self._commit.abandon(error)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
+from millrace.core.errors import MillraceError
+from millrace.core.override import override
 from millrace.log import batch_checks, retention, segment_swap, time_lookup, truncation
 from millrace.log.errors import (
     BatchTooLarge,
@@ -21,10 +23,12 @@ from millrace.log.errors import (
     CorruptLog,
     DiskFailed,
     InvalidRecord,
+    LogClosed,
+    LogDirectoryOffline,
     OffsetOutOfRange,
     StorageError,
 )
-from millrace.log.log_files import LogFiles
+from millrace.log.log_files import LogFiles, StagedBatch
 from millrace.log.producer_state import BATCHES_REMEMBERED, SEQUENCE_MAX
 from millrace.log.segment import EMPTY_SLICE, LogSlice, Segment
 from millrace.log.transactions import apply_batch
@@ -69,6 +73,10 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
+STAGED: Final = Appended(-1, -1, -1, True)
+"""In the place of an outcome that is not known yet."""
+
+
 class PartitionLog(LogFiles):
     """What the owner of a partition may ask of its log."""
 
@@ -77,9 +85,17 @@ class PartitionLog(LogFiles):
     # Appending
 
     def append_as_leader(
-        self, batch: memoryview, leader_epoch: int, now_ms: int, refused_bits: int = CONTROL_BIT
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        refused_bits: int = CONTROL_BIT,
+        token: object = None,
     ) -> Appended:
-        """Check one producer's batch, give it offsets and write it; on any error nothing is appended."""
+        """Check one producer's batch, give it offsets and write it; on any error nothing is appended.
+
+        With a token the batch may be staged instead, which the answer STAGED tells: it is written together
+        with others by `settle`, and the token comes back to the owner with the outcome."""
         size = len(batch)
         if size < HEADER_SIZE:
             raise InvalidRecord(f"{size} bytes are no record batch")
@@ -128,6 +144,9 @@ class PartitionLog(LogFiles):
         if producer_id >= 0:
             if producers is None:
                 producers = self._load_producers()
+            if producer_id in self._staged_producers:
+                # Its sequence is known when its staged batch is written.
+                self.settle()
             entry = producers.entries.get(producer_id)
             if (
                 entry is None
@@ -143,6 +162,40 @@ class PartitionLog(LogFiles):
                 entry = None
 
         segment = self._active
+        if token is not None and attributes & TRANSACTIONAL_BIT == 0 and leader_epoch == self._latest_epoch:
+            staged = self._staged
+            base_offset = self._staged_end_offset if staged else self.log_end_offset
+            last_offset = base_offset + delta
+            if (
+                segment.size_bytes + self._staged_bytes + size <= segment.size_limit
+                and last_offset <= segment.offset_limit
+                and max_timestamp <= segment.timestamp_limit
+            ):
+                data = bytearray(batch)
+                _write_prefix(data, 0, base_offset, length, leader_epoch)
+                if producer_id >= 0:
+                    self._staged_producers.add(producer_id)
+                    sequence += delta
+                    if sequence > SEQUENCE_MAX:
+                        sequence -= SEQUENCE_MAX + 1
+                staged.append(
+                    (
+                        data,
+                        base_offset,
+                        last_offset,
+                        max_timestamp,
+                        producer_id,
+                        producer_epoch,
+                        sequence,
+                        token,
+                    )
+                )
+                self._staged_bytes += size
+                self._staged_end_offset = last_offset + 1
+                return STAGED
+        if self._staged:
+            self.settle()
+            segment = self._active
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
         if (
@@ -197,10 +250,65 @@ class PartitionLog(LogFiles):
             self.flush_is_due = True
         return _new_tuple(Appended, (base_offset, last_offset, append_time_ms, False))
 
+    @override
+    def settle(self) -> None:
+        """Write all staged batches with one call, and tell their owner. If it fails, none was appended."""
+        staged, self._staged = self._staged, []
+        if not staged:
+            return
+        self._staged_bytes = 0
+        self._staged_producers.clear()
+        error: MillraceError | None = None
+        segment = self._active
+        position = segment.size_bytes
+        try:
+            self._check_writable()
+            data = staged[0][0] if len(staged) == 1 else b"".join([batch[0] for batch in staged])
+            try:
+                segment.file.write_at(position, data)
+            except StorageError as failure:
+                self._write_failed(segment, failure)
+                raise
+        except (StorageError, LogClosed, LogDirectoryOffline) as failure:
+            error = failure
+        else:
+            self._note_staged(segment, staged, position)
+        if self.settled is not None:
+            self.settled(staged, error)
+
+    def _note_staged(self, segment: Segment, staged: list[StagedBatch], position: int) -> None:
+        """What an append does after its write, for each of them."""
+        now_ms = self._home.wall_ms()
+        note = segment.note
+        for data, base_offset, last_offset, max_timestamp, producer_id, epoch, sequence, _ in staged:
+            size = len(data)
+            note(position, size, base_offset, last_offset, max_timestamp)
+            position += size
+            if producer_id >= 0:
+                assert self._producers is not None
+                self._producers.record(
+                    producer_id,
+                    epoch=epoch,
+                    last_sequence=sequence,
+                    last_offset=last_offset,
+                    offset_delta=last_offset - base_offset,
+                    timestamp=max_timestamp,
+                    is_transactional=False,
+                    now_ms=now_ms,
+                )
+        segment.size_bytes = position
+        self.log_end_offset = last_offset + 1
+        if not self._is_dirty:
+            self._became_dirty()
+        if last_offset >= self._flush_at:
+            self.flush_is_due = True
+
     def append_own(self, batch: memoryview, leader_epoch: int) -> Appended:
         """Give offsets to a batch that this broker made itself, a marker or a coordinator's, and write it.
 
         Its producer's sequence is not looked at: it is not the producer who sends it."""
+        if self._staged:
+            self.settle()
         header = HEADER.unpack_from(batch)
         base_offset = self.log_end_offset
         last_offset = base_offset + header[6]
@@ -214,6 +322,8 @@ class PartitionLog(LogFiles):
 
     def append_replicated(self, records: memoryview) -> None:
         """Write batches that have their offsets and epochs already: a leader's, a coordinator's markers."""
+        if self._staged:
+            self.settle()
         headers = batch_checks.split_batches(records, at_least=self.log_end_offset)
         for position, header in headers:
             batch = records[position : position + LENGTH_END + header[1]]
@@ -437,11 +547,15 @@ class PartitionLog(LogFiles):
 
     async def truncate_to(self, offset: int) -> None:
         """Forget everything from `offset` on; a batch that holds it goes as a whole."""
+        if self._staged:
+            self.settle()
         truncation.truncate_to(self, offset)
         await self.flush()
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the next batch gets `offset`."""
+        if self._staged:
+            self.settle()
         truncation.truncate_fully_and_start_at(self, offset)
         await self.flush()
 

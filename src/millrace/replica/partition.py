@@ -11,6 +11,7 @@ from typing import Final
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.log.log_files import StagedBatch
 from millrace.log.partition_log import Appended, PartitionLog
 from millrace.log.segment import LogSlice
 from millrace.log.transactions import EndMarker, check_marker
@@ -64,6 +65,7 @@ class TopicStats:
 class Partition:
     __slots__ = (
         "_fetch_waiters",
+        "answer_staged",
         "flush_wanted",
         "has_enough_replicas",
         "in_sync_count",
@@ -71,6 +73,7 @@ class Partition:
         "leader_epoch",
         "leader_id",
         "log",
+        "may_stage",
         "min_insync_replicas",
         "stats",
         "topic",
@@ -99,8 +102,14 @@ class Partition:
         self.min_insync_replicas = 1
         self.has_enough_replicas = True
         """Whether acks=all can be promised: `min.insync.replicas` of them are in sync."""
+        self.may_stage = True
+        """Whether a batch is committed as soon as it is written, so that it may wait for others to be written
+        with."""
+        self.answer_staged: Callable[[Partition, list[StagedBatch], MillraceError | None], None] | None = None
+        """Told what became of staged batches; set by whoever stages."""
         self._fetch_waiters: dict[FetchWaiter, None] = {}
         self.waiting_produces = OffsetWaiters()
+        log.settled = self._settled
 
     @property
     def fetch_waiter_count(self) -> int:
@@ -132,14 +141,20 @@ class Partition:
             )
 
     def append(
-        self, records: memoryview, now_ms: int, refused_bits: int = NOT_WITHOUT_TRANSACTION
+        self,
+        records: memoryview,
+        now_ms: int,
+        refused_bits: int = NOT_WITHOUT_TRANSACTION,
+        token: object = None,
     ) -> Appended:
         """Append a producer's records; readers see them when they are committed.
 
-        Transactional ones only from callers that know the transaction: see `append_transactional`."""
+        Transactional ones only from callers that know the transaction: see `append_transactional`. With a
+        token the answer may be STAGED: `answer_staged` gets it back once the batch is written."""
         log = self.log
-        appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits)
+        appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits, token)
         if appended.duplicate:
+            # Or staged.
             return appended
         size_bytes = len(records)
         stats = self.stats
@@ -152,6 +167,22 @@ class Partition:
         if not log.commits_on_flush:
             self._advance_high_watermark(log.log_end_offset, size_bytes)
         return appended
+
+    def _settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
+        log, stats = self.log, self.stats
+        if error is None:
+            size_bytes = 0
+            for batch in staged:
+                size_bytes += len(batch[0])
+            stats.bytes_in += size_bytes
+            stats.messages_in += staged[-1][2] - staged[0][1] + 1
+            if log.flush_is_due:
+                self.flush_wanted(self)
+            self._advance_high_watermark(log.log_end_offset, size_bytes)
+        else:
+            stats.produces_failed += len(staged)
+        assert self.answer_staged is not None
+        self.answer_staged(self, staged, error)
 
     def append_transactional(self, records: memoryview, now_ms: int) -> Appended:
         """Append records of a transaction that its coordinator knows to be open in this partition."""
@@ -250,6 +281,7 @@ class Partition:
 
     def retire(self) -> None:
         """This broker no longer leads the partition, or the partition is deleted."""
+        self.log.settle()
         self.waiting_produces.fail()
         self.changed()
 

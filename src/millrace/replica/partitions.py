@@ -13,6 +13,10 @@ class Partitions:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[TopicId, dict[int, Partition]] = {}
         self.stats: dict[str, TopicStats] = {}
+        self.produce_shapes: dict[bytes, tuple[Partition, TopicId | None, int]] = {}
+        """The beginnings of produce requests that were seen, and the partition, topic id and timeout that
+        they mean. Forgotten with every change of the partitions."""
+        self.produce_shapes_by_id: dict[bytes, tuple[Partition, TopicId | None, int]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
@@ -36,6 +40,7 @@ class Partitions:
         by_index = self.by_name.setdefault(partition.topic, {})
         assert partition.index not in by_index, partition.topic_partition
         by_index[partition.index] = partition
+        self.forget_shapes()
         self.by_id[partition.topic_id] = by_index
 
     def remove(self, topic_partition: TopicPartition) -> Partition | None:
@@ -44,9 +49,15 @@ class Partitions:
         partition = None if by_index is None else by_index.pop(topic_partition.partition, None)
         if by_index is None or partition is None:
             return None
+        self.forget_shapes()
         if not by_index:
             del self.by_name[topic_partition.topic]
             del self.by_id[partition.topic_id]
             self.stats.pop(topic_partition.topic, None)
         partition.retire()
         return partition
+
+    def forget_shapes(self) -> None:
+        """A partition came, went, or is led by somebody else: requests are looked at anew."""
+        self.produce_shapes.clear()
+        self.produce_shapes_by_id.clear()

@@ -33,6 +33,8 @@ _SINGLE_SIZE: Final = _SINGLE.size + 6
 _NAMES: Final[dict[str, bytes]] = {}
 """Topic names in their flexible encoding."""
 _NAMES_MAX: Final = 10_000
+_NO_TAGS: Final = b"\0\0\0"
+"""Behind the records: no tags of the partition, of the topic and of the request."""
 
 
 # Plain tuples, because a request is taken apart as soon as it is decoded and named ones cost ten times as
@@ -137,6 +139,39 @@ def _decode_flexible(buffer: memoryview, position: int, end: int, version: int) 
     position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
     _expect_end(position, end)
     return transactional_id, acks, timeout_ms, topics
+
+
+def shape_size(buffer: memoryview, position: int, end: int, records_size: int, version: int) -> int:
+    """How many bytes of a request with one partition come before the size of its records; 0 if it has tags.
+
+    A producer sends these bytes again and again: they say all but how large the records are."""
+    if version < FLEXIBLE_FROM or bytes(buffer[end - 3 : end]) != _NO_TAGS:
+        return 0
+    return end - 3 - records_size - len(uvarint(records_size + 1)) - position
+
+
+def sole_records(buffer: memoryview, position: int, end: int) -> memoryview | None:
+    """The records behind the bytes that `shape_size` counts; None if the rest of the request is not as
+    usual."""
+    try:
+        size = buffer[position]
+        position += 1
+        if size >= 0x80:
+            following = buffer[position]
+            position += 1
+            size += (following - 1) << 7
+            if following >= 0x80:
+                following = buffer[position]
+                position += 1
+                size += (following - 1) << 14
+                if following >= 0x80:
+                    return None
+    except IndexError:
+        return None
+    stop = position + size - 1
+    if size == 0 or stop != end - 3 or bytes(buffer[stop:end]) != _NO_TAGS:
+        return None
+    return buffer[position:stop]
 
 
 def _decode_classic(buffer: memoryview, position: int, end: int) -> ProduceRequest:

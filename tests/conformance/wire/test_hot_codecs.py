@@ -136,6 +136,40 @@ def test_a_produce_request_cut_anywhere_is_refused(
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 @settings(max_examples=15)
+@pytest.mark.parametrize("version", [version for version in PRODUCE_VERSIONS if version >= 9])
+@given(
+    name=names,
+    topic_id=topic_ids,
+    index=int32,
+    sizes=st.lists(st.integers(1, 70_000), min_size=2, max_size=4),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_producer_that_repeats_itself_is_read_by_its_first_bytes(
+    version: int, name: str, topic_id: bytes, index: int, sizes: list[int]
+) -> None:
+    encode = schema.request_encoder(ApiKey.PRODUCE, version)
+
+    def body_of(size: int) -> memoryview:
+        partition = produce_messages.PartitionProduceData(index=index, records=bytes([size % 251]) * size)
+        topic = produce_messages.TopicProduceData(name=name, topic_id=topic_id, partition_data=[partition])
+        request = produce_messages.ProduceRequest(acks=-1, timeout_ms=5, topic_data=[topic])
+        return memoryview(bytearray(b"head" + encode(request)))
+
+    first = body_of(sizes[0])
+    shape = produce_codec.shape_size(first, 4, len(first), sizes[0], version)
+    for size in sizes[1:]:
+        body = body_of(size)
+        assert body[4 : 4 + shape] == first[4 : 4 + shape]
+        _, _, _, ((_, _, ((_, expected),)),) = produce_codec.decode_request(body, 4, len(body), version)
+        assert produce_codec.sole_records(body, 4 + shape, len(body)) == expected
+        # Neither more nor less than the whole request will do.
+        for end in (len(body) - 1, 4 + shape, 5 + shape):
+            assert produce_codec.sole_records(body, 4 + shape, end) is None
+        tagged = memoryview(bytearray(bytes(body[:-1]) + b"\1"))
+        assert produce_codec.sole_records(tagged, 4 + shape, len(tagged)) is None
+        assert produce_codec.shape_size(tagged, 4, len(tagged), size, version) == 0
+
+
 @given(
     topics=st.lists(
         st.builds(

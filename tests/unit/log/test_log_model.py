@@ -70,6 +70,21 @@ class LogModel(RuleBasedStateMachine):
             self.sequence += count
             self.last_sent = end, sent
 
+    @rule(count=st.integers(1, 4), size=st.integers(0, 120))
+    def append_several_at_once(self, count: int, size: int) -> None:
+        """Without a producer id, so that nothing but room in the segment parts them."""
+        offset = self.log.log_end_offset
+        for _ in range(count):
+            self.counter += 1
+            value = b"%d:" % self.counter + bytes(size)
+            batch = batch_of(value, timestamp=NOW_MS + self.counter)
+            self.log.append_as_leader(batch, max(self.log.latest_epoch, 0), NOW_MS, token=value)
+            self.batches[offset] = (value,)
+            offset += 1
+        self.log.settle()
+        assert self.log.log_end_offset == offset
+        self.log.high_watermark = offset
+
     @precondition(lambda self: self.last_sent is not None)
     @rule()
     def send_the_last_batch_again(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.broker.dispatch import Api, Route
 from millrace.broker.handlers.transaction_gate import TransactionGate, copied
+from millrace.broker.staging import STAGED_BYTES_MAX, StagedAnswer
 from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
@@ -17,12 +18,15 @@ from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import response_frame
 from millrace.wire.produce_codec import (
+    TOPIC_IDS_FROM,
     PartitionResult,
     TopicRecords,
     TopicResult,
     decode_request,
     encode_response,
     encode_single_success,
+    shape_size,
+    sole_records,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 ALL_REPLICAS: Final = -1
 VALID_ACKS: Final = (ALL_REPLICAS, 0, 1)
+SHAPES_MAX: Final = 10_000
 
 
 def produce(
@@ -47,10 +52,20 @@ def produce(
 ) -> None:
     """Runs to the end of the appends without a pause, so that the order of requests is the order in the
     log."""
-    transactional_id, acks, timeout_ms, topics = decode_request(buffer, body, stop, route.version)
     services = connection.services
     partitions = services.partitions
     now_ms = services.clock.wall_ms()
+    shapes = partitions.produce_shapes_by_id if route.version >= TOPIC_IDS_FROM else partitions.produce_shapes
+    shape = shapes.get(bytes(buffer[body : body + connection.shape_size]))
+    if shape is not None:
+        known, topic_id, timeout_ms = shape
+        records = sole_records(buffer, body + connection.shape_size, stop)
+        if records is not None and known.has_enough_replicas and not known.log.prepares_batches:
+            _append_one(
+                connection, route, correlation_id, started, known, records, now_ms, topic_id, timeout_ms
+            )
+            return
+    transactional_id, acks, timeout_ms, topics = decode_request(buffer, body, stop, route.version)
     if len(topics) == 1 and len(topics[0][2]) == 1 and acks:
         # The commonest request by far, without the machinery that several partitions need.
         topic, topic_id, ((index, records),) = topics[0]
@@ -64,6 +79,13 @@ def produce(
             and partition.has_enough_replicas
             and not partition.log.prepares_batches
         ):
+            size = shape_size(buffer, body, stop, len(records), route.version)
+            if size:
+                # The next request of this kind is recognised by its first bytes.
+                connection.shape_size = size
+                if len(shapes) >= SHAPES_MAX:
+                    shapes.clear()
+                shapes[bytes(buffer[body : body + size])] = (partition, topic_id, timeout_ms)
             _append_one(
                 connection, route, correlation_id, started, partition, records, now_ms, topic_id, timeout_ms
             )
@@ -127,6 +149,16 @@ def _append_one(
     """One partition, acknowledged: if all goes well the answer is made in one step."""
     log = partition.log
     partition.stats.produces += 1
+    staging = connection.services.staging
+    if (
+        (staging.is_worthwhile or staging.is_time_to_try())
+        and len(records) <= STAGED_BYTES_MAX
+        and partition.may_stage
+        and not log.commits_on_flush
+    ):
+        answer = StagedAnswer(connection, route, correlation_id, started, topic_id)
+        staging.append(connection, answer, partition, records, now_ms)
+        return
     appended: Appended | None = None
     try:
         appended = partition.append(records, now_ms)
