@@ -134,9 +134,9 @@ def test_a_produce_request_cut_anywhere_is_refused(
         produce_codec.decode_request(memoryview(whole)[:end], 0, end, version)
 
 
+@pytest.mark.parametrize("version", [version for version in PRODUCE_VERSIONS if version >= 9])
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 @settings(max_examples=15)
-@pytest.mark.parametrize("version", [version for version in PRODUCE_VERSIONS if version >= 9])
 @given(
     name=names,
     topic_id=topic_ids,
