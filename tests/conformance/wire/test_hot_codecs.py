@@ -135,8 +135,6 @@ def test_a_produce_request_cut_anywhere_is_refused(
 
 
 @pytest.mark.parametrize("version", [version for version in PRODUCE_VERSIONS if version >= 9])
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=15)
 @given(
     name=names,
     topic_id=topic_ids,
@@ -170,6 +168,8 @@ def test_a_producer_that_repeats_itself_is_read_by_its_first_bytes(
         assert produce_codec.shape_size(tagged, 4, len(tagged), size, version) == 0
 
 
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@settings(max_examples=15)
 @given(
     topics=st.lists(
         st.builds(
