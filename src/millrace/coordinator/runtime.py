@@ -269,6 +269,7 @@ class Runtime:
         self.shards: dict[int, Shard] = {}
         """Those that are loaded."""
         self._loading: dict[int, asyncio.Task[None]] = {}
+        self._failed_at: dict[int, float] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self.loads_count = 0
         self.loaded_bytes = 0
@@ -321,13 +322,15 @@ class Runtime:
 
     # Loading.
 
-    def _load(self, partition: Partition) -> None:
+    def _load(self, partition: Partition, delay_s: float = 0.0) -> None:
         assert self._tasks is not None
         self._loading[partition.index] = self._tasks.create_task(
-            self._load_until_done(partition), name=f"load-{partition.topic_partition}"
+            self._load_until_done(partition, delay_s), name=f"load-{partition.topic_partition}"
         )
 
-    async def _load_until_done(self, partition: Partition) -> None:
+    async def _load_until_done(self, partition: Partition, delay_s: float) -> None:
+        if delay_s:
+            await asyncio.sleep(delay_s)
         while self._leads(partition):
             try:
                 machine = await self._read(partition)
@@ -370,7 +373,12 @@ class Runtime:
             self._tasks is not None
             and self._partitions.find(self.topic, shard.partition.index) is shard.partition
         ):
-            self._load(shard.partition)
+            now = asyncio.get_running_loop().time()
+            # A disk that takes no writes is not asked at every turn: to load is a lot of work.
+            failed_at = self._failed_at.get(shard.partition.index)
+            has_failed_again = failed_at is not None and now - failed_at < 2 * RETRY_S
+            self._failed_at[shard.partition.index] = now
+            self._load(shard.partition, RETRY_S if has_failed_again else 0.0)
 
     def _leads(self, partition: Partition) -> bool:
         return partition.leader_id >= 0 and self._partitions.find(self.topic, partition.index) is partition

@@ -31,42 +31,42 @@ METADATA_FILES: Final = (
 )
 
 
-async def _start(run: Run, node: Node, down_s: tuple[float, float] = (0.2, 5.0)) -> None:
+async def start_again(run: Run, node: Node, down_s: tuple[float, float] = (0.2, 5.0)) -> None:
     await run.sleep(*down_s)
     if not node.is_running:
         node.start()
         run.cluster.note(f"start broker {node.node_id}")
 
 
-def _running(run: Run) -> Node | None:
+def pick_running(run: Run) -> Node | None:
     candidates = [node for node in run.nodes if node.is_ready]
     return run.chance.choice(candidates) if candidates else None
 
 
 async def kill(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is not None:
         node.kill()
-        await _start(run, node)
+        await start_again(run, node)
 
 
 async def power_loss(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is not None:
         node.lose_power()
-        await _start(run, node, (1.0, 20.0))
+        await start_again(run, node, (1.0, 20.0))
 
 
 async def power_loss_of_a_slow_disk(run: Run) -> None:
     """With much that is written and not yet flushed."""
-    node = _running(run)
+    node = pick_running(run)
     if node is None or node.process is None:
         return
     node.process.disk_speed = SLOW_DISK
     await run.sleep(1.0, 5.0)
     if node.is_running:
         node.lose_power()
-    await _start(run, node, (1.0, 5.0))
+    await start_again(run, node, (1.0, 5.0))
 
 
 async def power_loss_everywhere(run: Run) -> None:
@@ -74,32 +74,32 @@ async def power_loss_everywhere(run: Run) -> None:
         if node.is_running:
             node.lose_power()
     for node in run.nodes:
-        await _start(run, node, (0.2, 3.0))
+        await start_again(run, node, (0.2, 3.0))
 
 
 async def kill_while_starting(run: Run) -> None:
     """A crash in the middle of recovery: the next start begins with what the last one left."""
-    node = _running(run)
+    node = pick_running(run)
     if node is None:
         return
     node.lose_power()
     for _ in range(run.chance.randint(1, 3)):
-        await _start(run, node, (0.2, 1.0))
+        await start_again(run, node, (0.2, 1.0))
         await run.sleep(0.0, 0.02)
         if node.is_running:
             node.lose_power()
-    await _start(run, node)
+    await start_again(run, node)
 
 
 async def restart(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is not None:
         await node.stop()
-        await _start(run, node, (0.0, 1.0))
+        await start_again(run, node, (0.0, 1.0))
 
 
 async def pause(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is None:
         return
     node.pause()
@@ -108,7 +108,7 @@ async def pause(run: Run) -> None:
 
 
 async def pause_and_kill(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is None:
         return
     node.pause()
@@ -117,7 +117,7 @@ async def pause_and_kill(run: Run) -> None:
         node.resume()
         await run.sleep(0.0, 0.01)
     node.kill()
-    await _start(run, node)
+    await start_again(run, node)
 
 
 async def cut_off_client(run: Run) -> None:
@@ -134,7 +134,7 @@ async def cut_off_client(run: Run) -> None:
 
 
 async def reset_connections(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is None or node.process is None:
         return
     for client in run.cluster.clients:
@@ -156,7 +156,7 @@ async def slow_link(run: Run) -> None:
 
 
 async def slow_disk(run: Run) -> None:
-    node = _running(run)
+    node = pick_running(run)
     if node is None or node.process is None:
         return
     process = node.process
@@ -202,7 +202,7 @@ async def _restart_if_offline(run: Run, node: Node) -> None:
     if node.broker is not None and node.broker.directory.offline_reason is not None:
         node.kill()
     if not node.is_running:
-        await _start(run, node)
+        await start_again(run, node)
 
 
 async def clock_jump(run: Run) -> None:
@@ -242,7 +242,7 @@ async def store_compaction(run: Run) -> None:
 
 async def damaged_files(run: Run) -> None:
     """After a crash one of the small files beside a log is cut, flipped or gone: all can be made again."""
-    node = _running(run)
+    node = pick_running(run)
     if node is None:
         return
     node.kill()
@@ -259,12 +259,12 @@ async def damaged_files(run: Run) -> None:
             volume.file(name).truncate(run.chance.randrange(size + 1))
         elif size:
             volume.flip_bit(name, run.chance.randrange(size), run.chance.randrange(8))
-    await _start(run, node)
+    await start_again(run, node)
 
 
 async def flipped_bit(run: Run) -> None:
     """A bit of a stored batch turns while the broker is down: that batch is lost, and no other."""
-    node = _running(run)
+    node = pick_running(run)
     if node is None:
         return
     node.kill()
@@ -275,7 +275,7 @@ async def flipped_bit(run: Run) -> None:
     ]
     if logs:
         _flip(run, node, run.chance.choice(logs))
-    await _start(run, node)
+    await start_again(run, node)
 
 
 def _flip(run: Run, node: Node, name: str) -> None:

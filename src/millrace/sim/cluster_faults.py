@@ -1,0 +1,121 @@
+"""What can befall brokers that have each other: cuts between them, quick failovers, disks that come back
+empty."""
+
+from __future__ import annotations
+
+from millrace.sim.cluster import Node
+from millrace.sim.faults import pick_running, start_again
+from millrace.sim.run import Run
+from millrace.sim.store_client import STORE_HOST
+from millrace.sim.volume import SimVolume
+from millrace.wire.records import split_batches
+
+
+async def cut_brokers(run: Run) -> None:
+    """Two brokers do not hear of each other, or one of them does not."""
+    network, chance = run.cluster.network, run.chance
+    first, second = chance.sample(run.nodes, 2)
+    both_ways = chance.random() < 0.5
+    run.cluster.note(f"cut {first.host} -> {second.host}{', both ways' if both_ways else ''}")
+    network.cut(first.host, second.host, both_ways=both_ways)
+    await run.sleep(0.5, 40.0)
+    run.cluster.note(f"heal {first.host} - {second.host}")
+    network.heal(first.host, second.host)
+
+
+async def isolate(run: Run) -> None:
+    """One broker is alone: without the others, and perhaps without the store or without clients."""
+    network, chance = run.cluster.network, run.chance
+    node = chance.choice(run.nodes)
+    hosts = [other.host for other in run.nodes if other is not node]
+    if chance.random() < 0.5:
+        hosts.append(STORE_HOST)
+    if chance.random() < 0.5:
+        hosts += [client.host for client in run.cluster.clients]
+    run.cluster.note(f"isolate broker {node.node_id} from {len(hosts)} hosts")
+    for host in hosts:
+        network.cut(node.host, host)
+    await run.sleep(1.0, 40.0)
+    run.cluster.note(f"broker {node.node_id} is back in the network")
+    for host in hosts:
+        network.heal(node.host, host)
+
+
+async def quick_failovers(run: Run) -> None:
+    """One leader after the other goes before the rest has settled (F1, F2)."""
+    gone: list[Node] = []
+    for _ in range(run.chance.randint(2, 4)):
+        node = pick_running(run)
+        if node is None:
+            break
+        if run.chance.random() < 0.5:
+            node.kill()
+        else:
+            node.lose_power()
+        gone.append(node)
+        await run.sleep(0.0, 3.0)
+        if run.chance.random() < 0.7:
+            await start_again(run, gone.pop(0), (0.0, 0.5))
+    for node in gone:
+        await start_again(run, node, (0.0, 1.0))
+
+
+async def last_one_loses_power(run: Run) -> None:
+    """The others are down long enough to leave the in-sync set; then the last one forgets what it did not
+    flush, and is the first to be back (F4)."""
+    nodes = [node for node in run.nodes if node.is_ready]
+    if len(nodes) < 2:
+        return
+    run.chance.shuffle(nodes)
+    *others, last = nodes
+    for node in others:
+        node.kill()
+        await run.sleep(0.5, 20.0)
+    if last.is_running:
+        last.lose_power()
+    await start_again(run, last, (0.5, 5.0))
+    for node in others:
+        await start_again(run, node, (0.5, 10.0))
+
+
+async def empty_disk(run: Run) -> None:
+    """A broker comes back with its old number and nothing on its disk (F33)."""
+    if not all(node.is_ready for node in run.nodes):
+        return
+    node = run.chance.choice(run.nodes)
+    node.lose_power()
+    run.cluster.note(f"broker {node.node_id} gets an empty disk")
+    node.volume = SimVolume(run.cluster.fork())
+    await start_again(run, node, (0.5, 10.0))
+    # A second disk must not go before the first is whole again: three copies bear one such loss at a time.
+    await run.sleep(60.0, 90.0)
+
+
+async def rolling_restart(run: Run) -> None:
+    for node in run.nodes:
+        if node.is_ready:
+            await node.stop()
+            await start_again(run, node, (0.0, 1.0))
+            await run.sleep(1.0, 10.0)
+
+
+async def flipped_bit_on_one(run: Run) -> None:
+    """A bit of a stored batch turns on one of several copies: nothing may be lost (F7)."""
+    node = pick_running(run)
+    if node is None or not all(each.is_ready for each in run.nodes):
+        return
+    node.kill()
+    logs = [
+        name
+        for name, inode in node.volume.names.items()
+        if name.endswith(".log") and "/__" not in name and inode.content
+    ]
+    if logs:
+        name = run.chance.choice(logs)
+        size = sum(len(batch) for batch in split_batches(memoryview(bytes(node.volume.names[name].content))))
+        if size:
+            at = run.chance.randrange(size)
+            run.cluster.note(f"a bit of {name} of broker {node.node_id} flips at {at}")
+            node.volume.flip_bit(name, at, run.chance.randrange(8))
+    await start_again(run, node)
+    await run.sleep(30.0, 60.0)
