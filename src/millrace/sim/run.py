@@ -17,6 +17,7 @@ from millrace.sim.clients.admin import create_topic
 from millrace.sim.clients.client import ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.consumer import Consumer, read_everything
+from millrace.sim.clients.consumer_member import ConsumerMember
 from millrace.sim.clients.copier import Copier
 from millrace.sim.clients.group_member import GroupMember
 from millrace.sim.clients.offsets import fetch_offsets
@@ -33,6 +34,8 @@ PAYMENTS: Final = "payments"
 COPIES: Final = "copies"
 PARTITIONS: Final = (0, 1)
 GROUP: Final = "workers"
+CONSUMER_GROUP: Final = "helpers"
+"""A group of the classic protocol and one of the consumer protocol."""
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 SMALL_SEGMENTS: Final = {"internal.segment.bytes": "16384"}
 """So that every kind of file comes to its turn."""
@@ -139,10 +142,15 @@ class Run:
             self._start_transactions(load)
         if self.plan.with_groups:
             for number in (1, 2, 3):
-                client, process = self.cluster.client(f"member-{number}")
-                member = GroupMember(client, GROUP, ORDERS, PARTITIONS, pause_s=2 * load.pause_s)
-                self.members.append(member)
-                self.start(member, process)
+                self._start_member(GroupMember, GROUP, number)
+            for number in (1, 2):
+                self._start_member(ConsumerMember, CONSUMER_GROUP, number)
+
+    def _start_member(self, kind: type[GroupMember], group: str, number: int) -> None:
+        client, process = self.cluster.client(f"{group}-{number}")
+        member = kind(client, group, ORDERS, PARTITIONS, pause_s=2 * self.plan.workload.pause_s)
+        self.members.append(member)
+        self.start(member, process)
 
     def _start_transactions(self, load: Workload) -> None:
         places = [(topic, partition) for topic in (PAYMENTS, ORDERS) for partition in PARTITIONS]
@@ -273,8 +281,8 @@ class Run:
         await self._until_stable()
         for consumer in self.consumers:
             await self._until_at_the_end(consumer)
-        if self.members:
-            await self._until_group_is_done()
+        for group in dict.fromkeys(member.group for member in self.members):
+            await self._until_group_is_done(group)
 
     async def _until_at_the_end(self, consumer: Consumer) -> None:
         ends = {
@@ -287,20 +295,20 @@ class Run:
             what=f"{consumer.client.name} at the end",
         )
 
-    async def _until_group_is_done(self) -> None:
+    async def _until_group_is_done(self, group: str) -> None:
         ends = {
             partition: await self._end_of(ORDERS, partition, committed_only=True) for partition in PARTITIONS
         }
         deadline = self.cluster.loop.time() + END_S
         while self.cluster.loop.time() < deadline:
             try:
-                found = await self.by_admin(fetch_offsets(self.admin, GROUP, ORDERS, PARTITIONS))
+                found = await self.by_admin(fetch_offsets(self.admin, group, ORDERS, PARTITIONS))
             except (Unanswered, ErrorAnswer):
                 found = {}
             if found and all(found[partition] >= end for partition, end in ends.items()):
                 return
             await asyncio.sleep(1.0)
-        raise TooLate(f"the group {GROUP} has not read everything in {END_S:g} s")
+        raise TooLate(f"the group {group} has not read everything in {END_S:g} s")
 
 
 def run_scenario(

@@ -43,7 +43,7 @@ _MOVED: Final = (
 )
 
 
-class _MustJoin(Exception):
+class MustJoin(Exception):
     """The member's place in the group is not what it was."""
 
 
@@ -61,6 +61,8 @@ class GroupMember:
         self._generation = -1
         self._session = 0
         self._positions: dict[int, int] = {}
+        self._unsaved: dict[int, int] = {}
+        """Positions that were not committed yet."""
         self._heard_at = 0.0
 
     async def run(self) -> None:
@@ -75,7 +77,7 @@ class GroupMember:
                         await client.pause(1.0, 20.0)
                         break
                     await self._turn()
-            except _MustJoin:
+            except MustJoin:
                 continue
             except (Unanswered, ErrorAnswer):
                 client.forget_leader(self.topic)
@@ -153,6 +155,7 @@ class GroupMember:
             )
         )
         self._positions = {}
+        self._unsaved.clear()
         while partitions and not self._positions:
             try:
                 committed = await fetch_offsets(client, self.group, self.topic, partitions)
@@ -223,11 +226,19 @@ class GroupMember:
                     next_offset=next_offset,
                 )
             )
-        if moved:
+        self._unsaved.update(moved)
+        unsaved = {
+            partition: offset for partition, offset in self._unsaved.items() if partition in self._positions
+        }
+        if unsaved:
             try:
-                await commit_offsets(client, self.group, self._member_id, self._generation, self.topic, moved)
+                await self._commit(unsaved)
             except ErrorAnswer as error:
                 self._check("OffsetCommit", error.code)
+
+    async def _commit(self, offsets: dict[int, int]) -> None:
+        await commit_offsets(self.client, self.group, self._member_id, self._generation, self.topic, offsets)
+        self._unsaved.clear()
 
     async def _ask(self, api_key: int, version: int, request: Message, wait_s: float = 0.0) -> Any:
         return await self.client.ask_coordinator(
@@ -240,7 +251,7 @@ class GroupMember:
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self._member_id = ""
         if code in _REJOIN:
-            raise _MustJoin
+            raise MustJoin
         if code:
             raise ErrorAnswer(what, code)
 

@@ -69,9 +69,17 @@ async def fetch_offsets(client: Client, group: str, topic: str, partitions: Sequ
 
 
 async def commit_offsets(
-    client: Client, group: str, member: str, generation: int, topic: str, offsets: dict[int, int]
+    client: Client,
+    group: str,
+    member: str,
+    generation: int,
+    topic: str,
+    offsets: dict[int, int],
+    *,
+    is_epoch: bool = False,
 ) -> None:
-    """Store how far a member has read; one attempt."""
+    """Store how far a member has read; one attempt. `is_epoch`: its generation is a member's own epoch, which
+    is not noted because it cannot be compared with that of others."""
     asked_at = client.now()
     request = OffsetCommitRequest(
         group_id=group,
@@ -99,7 +107,7 @@ async def commit_offsets(
                 at=client.now(),
                 group=group,
                 member=member,
-                generation=generation,
+                generation=-1 if is_epoch else generation,
                 topic=topic,
                 partition=partition,
                 offset=offset,
