@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.core.override import override
 from millrace.log import batch_checks, recovery
 from millrace.log.config import LogConfig
 from millrace.log.log_files import LogFiles
@@ -61,6 +62,7 @@ def test_storing_batches_of_ended_transactions_is_found(monkeypatch: pytest.Monk
 
 def test_serving_damaged_batches_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     class Anything(int):
+        @override
         def __eq__(self, other: object) -> bool:
             return True
 

@@ -126,7 +126,7 @@ def test_a_paused_process_stands_still_and_catches_up() -> None:
             seen.append(round(world.loop.time()))
 
     async def work() -> None:
-        world.loop.start_in(world.client, count())
+        _ = world.loop.start_in(world.client, count())
         await asyncio.sleep(2.5)
         world.client.state = State.PAUSED
         await asyncio.sleep(10)
@@ -151,7 +151,7 @@ def test_a_dead_process_does_nothing_more() -> None:
             done.append("finally")
 
     async def work() -> None:
-        world.loop.start_in(world.client, work_on())
+        _ = world.loop.start_in(world.client, work_on())
         await asyncio.sleep(1)
         world.client.die()
         done.clear()
@@ -175,7 +175,7 @@ def test_work_in_the_executor_takes_time_and_dies_with_its_process() -> None:
         assert done == []
         await first
         assert world.loop.time() >= 1.0
-        world.loop.start_in(world.client, use_disk("second"))
+        _ = world.loop.start_in(world.client, use_disk("second"))
         await asyncio.sleep(0.5)
         world.client.die()
         await asyncio.sleep(5)

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from millrace.core.override import override
 from millrace.sim.process import Process, State, current_process
@@ -72,8 +72,21 @@ class SimServer(asyncio.AbstractServer):
             del self._network.listeners[self.address]
 
     @override
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._network.loop
+
+    @override
     def is_serving(self) -> bool:
         return self in self.process.servers
+
+    @override
+    async def start_serving(self) -> None:
+        """It serves from the start."""
+
+    @override
+    async def serve_forever(self) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError("only a cancellation ends this")
 
     @override
     async def wait_closed(self) -> None:
@@ -139,7 +152,7 @@ class SimTransport(asyncio.Transport):
         self._fill_window()
         if len(self._outbox) > self._high and not self._is_writing_paused:
             self._is_writing_paused = True
-            self._protocol.pause_writing()  # type: ignore[attr-defined]
+            self._protocol.pause_writing()
 
     def _fill_window(self) -> None:
         room = WINDOW_BYTES - self._in_flight
@@ -163,7 +176,7 @@ class SimTransport(asyncio.Transport):
         self._fill_window()
         if self._is_writing_paused and len(self._outbox) <= self._low:
             self._is_writing_paused = False
-            self._protocol.resume_writing()  # type: ignore[attr-defined]
+            self._protocol.resume_writing()
         if self._is_closing and not self._outbox:
             self._finish_closing()
 

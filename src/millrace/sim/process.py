@@ -77,8 +77,6 @@ def _close(task: asyncio.Task[object]) -> None:
     # The task will never be done, and that is no mistake of the program's.
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
-    if coroutine is None:
-        return
     for _ in range(_CLOSE_ATTEMPTS):
         # A block that awaits while it is being left (a task group does) has to be closed again.
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from millrace.core.override import override
 from millrace.sim.history import (
     Acked,
     FinalRead,
@@ -24,6 +25,7 @@ class Violation(NamedTuple):
     check: str
     what: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.check}: {self.what}"
 
