@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -63,6 +64,8 @@ class PartitionReader:
         pending = self._ask(client)
         while self._offset < end:
             fetched = self._receive(client, pending)
+            # The first batch may begin before the place asked for, and hold records that were deleted.
+            rows = replace(self._rows, offset_from=max(self._rows.offset_from, self._offset))
             scan = scan_batches(
                 fetched.records,
                 self._offset,
@@ -81,7 +84,7 @@ class PartitionReader:
             # The broker prepares the next answer while this one is decoded.
             if self._offset < end:
                 pending = self._ask(client)
-            yield from self._decoder.decode(fetched.records, scan.batches, self._rows)
+            yield from self._decoder.decode(fetched.records, scan.batches, rows)
 
     def _ask(self, client: BrokerClient) -> int:
         """Send the next Fetch; a connection that is gone is noticed when the answer is waited for."""

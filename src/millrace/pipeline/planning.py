@@ -97,18 +97,14 @@ class Planner:
 
     def _resolve(self, bound: Bound, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """An offset for each partition; -1 where no record is as young as asked for."""
-        match bound.kind:
-            case "earliest":
-                asked = dict.fromkeys(partitions, EARLIEST)
-            case "latest":
-                asked = dict.fromkeys(partitions, LATEST)
-            case "timestamp":
-                asked = dict.fromkeys(partitions, bound.timestamp_ms)
-            case "offsets" | "timestamps":
-                self._check_covered(bound, partitions)
-                asked = {each: bound.number(each) or 0 for each in partitions}
-                if bound.kind == "offsets":
-                    return self._resolve_offsets(asked)
+        if bound.kind in ("offsets", "timestamps"):
+            self._check_covered(bound, partitions)
+            asked = {each: bound.number(each) or 0 for each in partitions}
+            if bound.kind == "offsets":
+                return self._resolve_offsets(asked)
+        else:
+            moments = {"earliest": EARLIEST, "latest": LATEST}
+            asked = dict.fromkeys(partitions, moments.get(bound.kind, bound.timestamp_ms))
         listed = self._client.list_offsets(asked, self._options.isolation)
         return {each: listed[each].offset for each in partitions}
 

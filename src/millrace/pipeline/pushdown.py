@@ -69,7 +69,8 @@ def push(bounds: Bounds, condition: Filter) -> Bounds | None:
             return _between(bounds, name, None, value)
         case LessThan((name,), value):
             return _between(bounds, name, None, value, open_to=True)
-    return None
+        case _:
+            return None
 
 
 def _topics(bounds: Bounds, names: set[str]) -> Bounds:
@@ -112,7 +113,8 @@ def _between(
                 timestamp_from_us=max(lows, default=None),
                 timestamp_to_us=min(highs, default=None),
             )
-    return None
+        case _:
+            return None
 
 
 def _is_int(value: object) -> bool:

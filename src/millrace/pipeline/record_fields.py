@@ -126,8 +126,13 @@ def read_headers(data: Bytes, fields: Fields) -> Headers:
     """All headers of all records: one step for the next header of every record that has one more."""
     counts = fields.header_count
     total = int(counts.sum())
-    columns = [np.empty(total, np.int64) for _ in range(4)]
-    is_null = np.empty(total, np.bool_)
+    found = Headers(
+        key_start=np.empty(total, np.int64),
+        key_end=np.empty(total, np.int64),
+        value_start=np.empty(total, np.int64),
+        value_end=np.empty(total, np.int64),
+        value_is_null=np.empty(total, np.bool_),
+    )
     first = np.cumsum(counts) - counts
     left = np.flatnonzero(counts)
     position = fields.headers_at[left]
@@ -138,15 +143,15 @@ def read_headers(data: Bytes, fields: Fields) -> Headers:
         if no_key.any() or (value_end > fields.end[left]).any():
             raise MalformedBatch("a record's headers do not fit its length")
         place = first[left] + step
-        for column, found in zip(columns, (key_start, key_end, value_start, value_end), strict=True):
-            column[place] = found
-        is_null[place] = no_value
+        found.key_start[place], found.key_end[place] = key_start, key_end
+        found.value_start[place], found.value_end[place] = value_start, value_end
+        found.value_is_null[place] = no_value
         step += 1
         more = counts[left] > step
         if not np.array_equal(value_end[~more], fields.end[left][~more]):
             raise MalformedBatch("a record's headers do not fill its length")
         left, position = left[more], value_end[more]
-    return Headers(*columns, is_null)
+    return found
 
 
 def cut_ranges(
