@@ -1,0 +1,126 @@
+"""Exactly once when workers, the driver and the broker are killed in the middle of a stream."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.harness.millrace import MillraceProcess
+from tests.harness.topics import create_topic
+from tests.pipeline.sink_support import values_of
+
+ROOT: Final = Path(__file__).parents[2]
+DEADLINE_S: Final = 150.0
+FILES: Final = 12
+LINES: Final = 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(FILES):
+        lines = "".join(f"file {number} line {line}\n" for line in range(LINES))
+        (source / f"{number:03}.txt").write_text(lines)
+    broker = MillraceProcess(tmp_path / "broker")
+    broker.start()
+    try:
+        topic = create_topic(broker.bootstrap, "output", 3)
+        words = [broker.bootstrap, topic, str(source), str(checkpoint)]
+        with _driver(tmp_path / "first.log", words) as first:
+            for done in (1, 2):
+                _wait(lambda at_least=done: _commits(checkpoint) >= at_least, first)
+                _kill_workers(first)
+            _wait(lambda: _commits(checkpoint) >= 4, first)
+            os.killpg(first.pid, signal.SIGKILL)
+            first.wait(60)
+        assert _commits(checkpoint) < FILES, "the driver was to be killed in the middle of its work"
+        with _driver(tmp_path / "second.log", words) as second:
+            _wait(lambda: _commits(checkpoint) >= 7, second)
+            broker.kill()
+            broker.start()
+            assert second.wait(DEADLINE_S) == 0, (tmp_path / "second.log").read_text()[-3000:]
+        found = values_of(broker.bootstrap, topic, 3)
+    finally:
+        broker.end()
+    assert sorted(found) == sorted(f"file {n} line {line}" for n in range(FILES) for line in range(LINES))
+
+
+@contextmanager
+def _driver(log: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.sink_driver", *words],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+
+
+def _wait(holds: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert driver.poll() is None, f"the driver ended with {driver.returncode}"
+        assert time.monotonic() < deadline, "the query does not get on"
+        time.sleep(0.05)
+
+
+def _commits(checkpoint: Path) -> int:
+    directory = checkpoint / "commits"
+    return sum(1 for each in directory.iterdir() if each.name.isdecimal()) if directory.exists() else 0
+
+
+def _kill_workers(driver: subprocess.Popen[bytes]) -> None:
+    """Kill every Python worker of the driver, once there are some."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (workers := _workers(driver.pid)):
+        assert time.monotonic() < deadline, "there are no workers"
+        time.sleep(0.02)
+    for pid in workers:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _workers(driver_pid: int) -> list[int]:
+    """Forks of Spark's daemon for Python workers: children of a daemon among the driver's descendants."""
+    parents: dict[int, int] = {}
+    daemons: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(stat[1])
+        if b"pyspark.daemon" in command:
+            daemons.add(int(entry.name))
+    return [pid for pid in daemons if parents[pid] in daemons and _descends(pid, driver_pid, parents)]
+
+
+def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor
