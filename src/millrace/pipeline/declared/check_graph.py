@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from millrace.pipeline.declared.mistakes import Mark, Mistakes, closest
 from millrace.pipeline.declared.model import (
-    ConsoleSink,
     JdbcSink,
     Pipeline,
     Sink,
@@ -149,13 +148,12 @@ def _check_targets(pipeline: Pipeline, mistakes: Mistakes) -> None:
     """Two queries must not write to the same files or replace each other's rows."""
     seen: dict[str, str] = {}
     for sink in pipeline.sinks.values():
-        match sink:
-            case TableSink(path=path):
-                target = path.rstrip("/")
-            case JdbcSink(url=url, table=table):
-                target = f"{url} {table.casefold()}"
-            case TopicSink() | ConsoleSink():
-                continue
+        if isinstance(sink, TableSink):
+            target = sink.path.rstrip("/")
+        elif isinstance(sink, JdbcSink):
+            target = f"{sink.url} {sink.table.casefold()}"
+        else:
+            continue
         if target in seen:
             what = f"sinks.{sink.name}: writes to {sink.what}, as sinks.{seen[target]} does"
             mistakes.add(sink.mark, what, allowed="a place of its own for each sink")

@@ -194,7 +194,8 @@ class Fields:
             if match["bare"]:
                 return "$"
             name = match["name"]
-            found = self._environment.get(name, match["default"])
+            default: str | None = match["default"]
+            found = self._environment.get(name, default)
             if found is None:
                 known = [each for each in self._environment if each.isupper()]
                 self._unset(scalar.mark, name, known)

@@ -6,7 +6,7 @@ import importlib
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millrace.pipeline.declared.mistakes import Mistakes
 from millrace.pipeline.declared.model import Function, Pipeline
@@ -37,9 +37,10 @@ def register_functions(spark: SparkSession, pipeline: Pipeline, scratch: Path, m
             _ship(spark, top, folder, scratch)
             shipped.add(top)
         if function.kind == "pandas":
-            from pyspark.sql.functions import pandas_udf
+            from pyspark.sql.pandas import functions as pandas_functions
 
-            called = pandas_udf(called, function.returns)  # type: ignore[call-overload]  # any callable
+            make: Any = pandas_functions.pandas_udf
+            called = make(called, function.returns)
             spark.udf.register(function.name, called)
         else:
             spark.udf.register(function.name, called, function.returns)

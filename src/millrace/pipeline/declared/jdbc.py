@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.pipeline.declared.model import JdbcSink
 from millrace.pipeline.errors import PipelineError
@@ -47,7 +47,8 @@ class Target:
     def __init__(self, spark: SparkSession, sink: JdbcSink) -> None:
         self._spark = spark
         self._sink = sink
-        self._jvm: Any = spark._jvm  # type: ignore[attr-defined]  # the way to java.sql
+        # The way to java.sql.
+        self._jvm: Final = cast("Any", spark._jvm)
         self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(sink.url)
         self._staging = f"{sink.table}_millrace_{_suffix(sink.name)}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from millrace.core.override import override
 from millrace.pipeline.declared.mistakes import Mark
 from millrace.pipeline.declared.sql_text import Query
 
@@ -36,6 +37,7 @@ class Trigger:
     kind: str = "always"
     every_ms: int = 0
 
+    @override
     def __str__(self) -> str:
         return f"every {self.every_ms / 1000:g} s" if self.kind == "every" else self.kind
 
