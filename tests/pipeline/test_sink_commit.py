@@ -177,7 +177,7 @@ def test_mistakes_about_topics_and_rows_are_named(broker: MillraceProcess, topic
         run_task(client, missing, stream_job("q", 0), 0, ["x"])
     options = sink_options(broker.bootstrap, topic, **{"batch.size": "10000000"})
     with connected(options) as client:
-        with pytest.raises(RecordTooLarge, match=r"1 records, \d+ bytes: too large; raise max"):
+        with pytest.raises(RecordTooLarge, match=r"refuses 1 records, \d+ bytes, in one batch: raise max"):
             run_task(client, options, stream_job(f"q-{topic}", 0), 0, ["x" * 2_000_000])
         with pytest.raises(RecordTooLarge, match=r"set the option batch\.size below"):
             run_task(client, options, stream_job(f"q-{topic}", 0), 0, ["x" * 600_000] * 4)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -40,14 +40,14 @@ def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
         words = [broker.bootstrap, topic, str(source), str(checkpoint)]
         with _driver(tmp_path / "first.log", words) as first:
             for done in (1, 2):
-                _wait(lambda at_least=done: _commits(checkpoint) >= at_least, first)
+                _wait_for_commits(checkpoint, done, first)
                 _kill_workers(first)
-            _wait(lambda: _commits(checkpoint) >= 4, first)
+            _wait_for_commits(checkpoint, 4, first)
             os.killpg(first.pid, signal.SIGKILL)
             first.wait(60)
         assert _commits(checkpoint) < FILES, "the driver was to be killed in the middle of its work"
         with _driver(tmp_path / "second.log", words) as second:
-            _wait(lambda: _commits(checkpoint) >= 7, second)
+            _wait_for_commits(checkpoint, 7, second)
             broker.kill()
             broker.start()
             assert second.wait(DEADLINE_S) == 0, (tmp_path / "second.log").read_text()[-3000:]
@@ -76,9 +76,9 @@ def _driver(log: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(60)
 
 
-def _wait(holds: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
+def _wait_for_commits(checkpoint: Path, count: int, driver: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while not holds():
+    while _commits(checkpoint) < count:
         assert driver.poll() is None, f"the driver ended with {driver.returncode}"
         assert time.monotonic() < deadline, "the query does not get on"
         time.sleep(0.05)

@@ -33,7 +33,7 @@ class EncodedBatch(NamedTuple):
     """The records of one batch, compressed; what only the producer knows is not in it."""
 
     partition: TopicPartition
-    count: int
+    record_count: int
     base_timestamp: int
     max_timestamp: int
     codec: Codec
@@ -123,7 +123,7 @@ def encode(
         batches.append(
             EncodedBatch(
                 partition=partitions[int(destinations[start])],
-                count=end - start,
+                record_count=end - start,
                 base_timestamp=int(times[0]),
                 max_timestamp=int(times.max()),
                 codec=codec,

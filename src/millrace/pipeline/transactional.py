@@ -101,11 +101,11 @@ class RecordTooLarge(PipelineError):
         size = len(batch.payload) + HEADER_SIZE
         advice = (
             "raise max.message.bytes of the topic, or leave the record out"
-            if batch.count == 1
+            if batch.record_count == 1
             else "set the option batch.size below max.message.bytes of the topic"
         )
         super().__init__(
-            f"{batch.partition} refuses a batch of {batch.count} records, {size} bytes: too large; {advice}"
+            f"{batch.partition} refuses {batch.record_count} records, {size} bytes, in one batch: {advice}"
         )
 
 
@@ -278,9 +278,9 @@ class TaskProducer:
             for topic in response.responses:
                 for result in topic.partition_responses:
                     partition = TopicPartition(topic.name, result.index)
-                    refused = self._judge(waiting[partition][0][0], result)
-                    if refused is not None:
-                        failure = refused
+                    judged = self._judge(waiting[partition][0][0], result)
+                    if judged is not None:
+                        failure = judged
                         continue
                     waiting[partition].popleft()
                     if not waiting[partition]:
@@ -321,7 +321,7 @@ class TaskProducer:
     def _seal(self, batch: EncodedBatch) -> bytes:
         """The whole batch with its header, the next in its partition's sequence."""
         sequence = self._sequences.get(batch.partition, 0)
-        self._sequences[batch.partition] = sequence + batch.count & _SEQUENCE_MASK
+        self._sequences[batch.partition] = sequence + batch.record_count & _SEQUENCE_MASK
         header = bytearray(
             HEADER.pack(
                 0,
@@ -330,13 +330,13 @@ class TaskProducer:
                 MAGIC,
                 0,
                 self._attributes | batch.codec,
-                batch.count - 1,
+                batch.record_count - 1,
                 batch.base_timestamp,
                 batch.max_timestamp,
                 self.identity.producer_id,
                 self.identity.epoch,
                 sequence,
-                batch.count,
+                batch.record_count,
             )
         )
         checksum = crc32c(batch.payload, crc32c(memoryview(header)[CRC_START:]))

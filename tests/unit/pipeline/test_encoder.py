@@ -19,12 +19,13 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 LIMIT = 20_000
 
+Header = dict[str, str | bytes | None]
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
 def records_of(batch: EncodedBatch) -> list[Row]:
     data = bytes(decompress(batch.codec, batch.payload, 1 << 30))
-    assert len(data) <= LIMIT or batch.count == 1
+    assert len(data) <= LIMIT or batch.record_count == 1
     header = BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -32,16 +33,16 @@ def records_of(batch: EncodedBatch) -> list[Row]:
         magic=2,
         crc=0,
         attributes=0,
-        last_offset_delta=batch.count - 1,
+        last_offset_delta=batch.record_count - 1,
         base_timestamp=batch.base_timestamp,
         max_timestamp=batch.max_timestamp,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
-        records_count=batch.count,
+        records_count=batch.record_count,
     )
     found = read_records(assemble_batch(header, data))
-    assert [record.offset for record in found] == list(range(batch.count))
+    assert [record.offset for record in found] == list(range(batch.record_count))
     assert max(record.timestamp for record in found) == batch.max_timestamp
     return [(each.timestamp, each.key, each.value, each.headers) for each in found]
 
@@ -58,12 +59,9 @@ def test_what_is_encoded_is_read_back(count: int, has_key: bool, has_headers: bo
     chance = random.Random(count * 4 + 2 * has_key + has_headers)
     keys = [random_bytes(chance) if has_key else None for _ in range(count)]
     values = [random_bytes(chance) for _ in range(count)]
-    headers: list[list[dict[str, str | bytes | None]] | None] = [
-        chance.choice(
-            [None, [], [{"key": "a", "value": b"1"}], [{"key": f"k{n}", "value": None} for n in range(70)]]
-        )
-        for _ in range(count)
-    ]
+    many: list[Header] = [{"key": f"k{n}", "value": None} for n in range(70)]
+    one: list[Header] = [{"key": "a", "value": b"1"}]
+    headers: list[list[Header] | None] = [chance.choice([None, [], one, many]) for _ in range(count)]
     times = [chance.randrange(1_700_000_000_000, 1_700_000_900_000) for _ in range(count)]
     destinations = [chance.randrange(len(PARTITIONS)) for _ in range(count)]
     codec = chance.choice(list(Codec))

@@ -60,7 +60,7 @@ def test_small_batches_are_joined_and_large_ones_cut() -> None:
 def test_rows_without_a_key_fill_one_partition_after_the_other() -> None:
     options = read_sink_options({**OPTIONS, "batch.size": "10000"}, is_streaming=True)
     router = RowRouter(options, lambda _topic: 3, first_turn=1)
-    found = [(each.partition.partition, each.count) for each in router.encode(batch(30))]
+    found = [(each.partition.partition, each.record_count) for each in router.encode(batch(30))]
     assert sum(count for _, count in found) == 30
     assert {partition for partition, _ in found} == {0, 1, 2}
     assert all(count >= 5 for _, count in found)

@@ -20,11 +20,13 @@ _MADE_MAX: Final = 32
 
 def decoder_of(payload: Payload) -> Callable[[bytes], dict[str, Any]]:
     """The payload's decoder, made once for all batches of a worker: parsing a schema takes its time."""
-    return _remembered(payload, "decoder")
+    decoder: Callable[[bytes], dict[str, Any]] = _remembered(payload, "decoder")
+    return decoder
 
 
 def encoder_of(payload: Payload) -> Callable[[dict[str, Any]], bytes]:
-    return _remembered(payload, "encoder")
+    encoder: Callable[[dict[str, Any]], bytes] = _remembered(payload, "encoder")
+    return encoder
 
 
 def built(values: Sequence[Any], errors: list[str | None], kind: StructType) -> pa.StructArray:

@@ -74,7 +74,7 @@ class AvroPayload:
         def decode(value: bytes) -> dict[str, Any]:
             stream = io.BytesIO(value)
             try:
-                found = fastavro.schemaless_reader(stream, schema, None)
+                found: Any = fastavro.schemaless_reader(stream, schema, None)
             except EOFError:
                 raise Undecodable(f"not Avro of this schema: it ends after {len(value)} bytes") from None
             except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from millrace.pipeline.errors import InvalidOption
@@ -134,7 +135,8 @@ def encode(
     _check_mode(mode)
     payload = read_payload(format, schema, message=message)
     chosen = _columns_to_encode(df, payload, columns)
-    _check_free(df, ERROR)
+    if ERROR not in chosen or mode == "dead_letter":
+        _check_free(df, ERROR)
     source = sf.struct(*[_named(name) for name in chosen])
     payload.check_encodable(StructType([df.schema[name] for name in chosen]))
     if isinstance(payload, JsonPayload):
@@ -235,7 +237,7 @@ def _encoding(payload: Payload, kind: StructType) -> Callable[[Column], Column]:
 
 
 def _arrow_function(function: Callable[[Any], Any], kind: DataType) -> Callable[[Column], Column]:
-    made = sf.arrow_udf(function, kind, sf.ArrowUDFType.SCALAR)
+    made = arrow_udf(function, kind, ArrowUDFType.SCALAR)
     # Otherwise the optimiser copies the call into the filter behind it, and every payload is parsed twice.
     found: Callable[[Column], Column] = made.asNondeterministic()
     return found

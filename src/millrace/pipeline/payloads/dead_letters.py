@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -76,13 +76,14 @@ def write_stream_with_dead_letters(
     """
     rows = with_dead_letters(good, bad, dead_letter_topic=dead_letter_topic, topic=topic)
     writer = rows.writeStream.format("millrace").options(
-        **{"markerTopic": topic or dead_letter_topic} | options
+        **{"markerTopic": topic or dead_letter_topic} | dict(options)
     )
     writer = writer.option("checkpointLocation", checkpoint)
     if query_name is not None:
         writer = writer.queryName(query_name)
     if trigger is not None:
-        writer = writer.trigger(**trigger)  # type: ignore[call-overload]
+        settings: dict[str, Any] = dict(trigger)
+        writer = writer.trigger(**settings)
     return writer.start()
 
 

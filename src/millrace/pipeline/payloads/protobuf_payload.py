@@ -94,9 +94,10 @@ class ProtobufPayload:
             message = message_class()
             try:
                 _fill(message, row)
-                return message.SerializeToString(deterministic=True)
+                encoded: bytes = message.SerializeToString(deterministic=True)
             except (TypeError, ValueError, EncodeError, AttributeError) as error:
                 raise Undecodable(f"does not fit {self.message}: {_words(error)}") from error
+            return encoded
 
         return encode
 
