@@ -260,14 +260,15 @@ def test_etcd_is_reached_over_tls_with_a_certificate(start_etcd: StartEtcd, tmp_
 
     async def body() -> None:
         authority = certificate.read_bytes()
-        identity = {"certificate": authority, "private_key": key.read_bytes()}
+        identity: dict[str, Any] = {"certificate": authority, "private_key": key.read_bytes()}
         async with store_of(
             endpoint, certificate_authority=authority, request_timeout_ms=HASTY_MS, **identity
         ) as store:
             await eventually(store.open)
             revision = await eventually(lambda: store.commit(puts=[Put("a", b"1")]))
             assert (await eventually(store.load)).entries["a"] == Versioned(b"1", revision)
-        for stranger in ({"certificate_authority": authority}, identity):
+        strangers: list[dict[str, Any]] = [{"certificate_authority": authority}, identity]
+        for stranger in strangers:
             async with store_of(endpoint, request_timeout_ms=HASTY_MS, **stranger) as refused:
                 with pytest.raises(StoreUnavailable):
                     await refused.open()

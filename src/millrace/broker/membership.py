@@ -87,8 +87,11 @@ class Membership:
         try:
             async with asyncio.timeout(HAND_OVER_S_MAX):
                 left = await self._metadata.begin_controlled_shutdown(self._broker.node_id)
-        except (MetadataError, TimeoutError) as error:
-            log.warning("stopping without handing over: %s", error or "the store does not answer")
+        except MetadataError as error:
+            log.warning("stopping without handing over: %s", error)
+            return
+        except TimeoutError:
+            log.warning("stopping without handing over: the store does not answer")
             return
         log.info("handed over", extra={"partitions_left": left})
 

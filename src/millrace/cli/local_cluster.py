@@ -146,7 +146,7 @@ class LocalCluster:
                     f"broker {node.node_id}",
                     node.process,
                     self.output_of(node),
-                    lambda node=node: _answers(node.metrics_port, "/readyz"),  # type: ignore[misc]
+                    lambda node=node: _answers(node.metrics_port, "/readyz"),
                 )
         return started
 

@@ -177,7 +177,7 @@ def _first(order: Sequence[NodeId], candidates: Sequence[NodeId], standing: Stan
     """The first candidate that is willing, else the first that is there at all."""
     there = [node_id for node_id in order if node_id in candidates and node_id in standing.live]
     willing = [node_id for node_id in there if node_id in standing.willing]
-    return (willing or there or [None])[0]
+    return next(iter(willing or there), None)
 
 
 def _advance(before: PartitionState, after: PartitionState) -> PartitionState:

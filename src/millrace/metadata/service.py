@@ -424,7 +424,7 @@ class Metadata:
         again where somebody else was faster. Returns how many partitions changed.
 
         The transactions are independent of each other: every partition's change stands for itself."""
-        guards = ()
+        guards: tuple[Compare, ...] = ()
         if controller_revision:
             guards = (Compare(records.CONTROLLER_KEY, controller_revision),)
         count = attempts = 0

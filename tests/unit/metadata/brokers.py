@@ -80,10 +80,9 @@ class LocalBroker:
         """Nothing of it acts any more; the store does not know."""
         for task in self._tasks:
             task.cancel()
-        for part in (self.session, self.metadata):
-            task = part._task if isinstance(part, BrokerSession) else part._follower
-            if task is not None:
-                task.cancel()
+        for background in (self.session._task, self.metadata._follower):
+            if background is not None:
+                background.cancel()
 
 
 class Cluster:

@@ -58,6 +58,7 @@ def test_a_controller_that_was_replaced_writes_nothing() -> None:
             assert await metadata.claim_controller(NodeId(1), "first") == 1
             old_office = metadata.image.controller_revision
             await store.revoke_lease(leases[1])
+            await asyncio.sleep(0.1)
             assert await metadata.claim_controller(NodeId(2), "first") == 2
             new_office = metadata.image.controller_revision
 

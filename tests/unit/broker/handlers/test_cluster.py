@@ -6,6 +6,7 @@ import pytest
 
 from millrace.core.ids import NodeId
 from millrace.metadata.image import BrokerState
+from millrace.metadata.service import NewTopic
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -58,13 +59,14 @@ def reassign(broker: Broker, *replicas: list[int] | None, version: int = 1) -> l
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_move_is_under_way_until_it_is_cancelled(broker: Broker, version: int) -> None:
-    broker.create_topic("orders", 3)
-    second = BrokerState(node_id=NodeId(2), incarnation="x", rack=None, endpoints=())
-    broker.run(broker.metadata.register_broker(second))
-    # The test's replicas do not follow changes; the metadata alone is looked at.
-    broker.metadata.wait_until_applied = None
+    # On other brokers: replicas here would have to follow the moves.
+    for node_id in (2, 3):
+        other = BrokerState(node_id=NodeId(node_id), incarnation="x", rack=None, endpoints=())
+        broker.run(broker.metadata.register_broker(other))
+    topic = NewTopic(name="orders", assignments={number: [2] for number in range(3)}, configs={})
+    broker.run(broker.metadata.create_topics([topic]))
 
-    (moved, refused, idle) = reassign(broker, [1, 2], [1, 9], None, version=version)
+    (moved, refused, idle) = reassign(broker, [2, 3], [2, 9], None, version=version)
     assert moved == (ErrorCode.NONE, None)
     assert refused[0] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "9" in (refused[1] or "")
@@ -73,8 +75,8 @@ def test_a_move_is_under_way_until_it_is_cancelled(broker: Broker, version: int)
         listed = broker.ask(ListPartitionReassignmentsRequest(topics=topics), 0)
         ((partition,),) = [topic.partitions for topic in listed.topics]
         assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == (
-            [1, 2],
-            [2],
+            [2, 3],
+            [3],
             [],
         )
     assert reassign(broker, None)[0] == (ErrorCode.NONE, None)
