@@ -231,7 +231,7 @@ def _send(
 
 def _produce(producer: Producer, key: str, value: str) -> None:
     while True:
-        headers = [("sent-at", str(time.time_ns() // 1_000_000))]
+        headers: dict[str, str | bytes | None] = {"sent-at": str(time.time_ns() // 1_000_000)}
         try:
             producer.produce("orders", value=value, key=key, headers=headers)
         except BufferError:

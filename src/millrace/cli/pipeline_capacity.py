@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millrace.pipeline.measured import Figures
 
 
-class Quantity(click.ParamType):
+class Quantity(click.ParamType):  # type: ignore[type-arg]  # older versions of click take none
     """A number with a unit."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:

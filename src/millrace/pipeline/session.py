@@ -5,6 +5,7 @@ A session is for one driver process. Whoever makes one stops it.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -48,6 +49,9 @@ def make_session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    # PySpark logs every exception that it raises, with the whole Java trace; whoever catches it decides.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     is_local = master.startswith("local")
     if is_local:
         # Workers must see the packages of this interpreter, not of whatever `python3` is.
@@ -103,7 +107,6 @@ def _base_settings(is_local: bool) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
         # Dates of archives and bounds of windows must not depend on where the driver runs.
         "spark.sql.session.timeZone": "UTC",

@@ -29,7 +29,7 @@ def explain(error: BaseException) -> str:
     text = str(error).strip()
     ours = list(_OURS.finditer(text))
     if ours:
-        return ours[-1]["message"].strip()
+        return _SQLSTATE.sub("", ours[-1]["message"]).strip()
     if "Traceback (most recent call last)" in text:
         python = list(_PYTHON.finditer(text))
         if python:

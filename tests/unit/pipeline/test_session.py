@@ -99,7 +99,7 @@ def test_our_own_message_is_found_inside_spark_s() -> None:
     text = (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to read.\nTraceback (most recent call last):\n"
         '  File "worker.py", line 3, in main\n    run()\n'
-        "millrace.pipeline.errors.PipelineError: orders-0: offset 5 is gone\n\n"
+        "millrace.pipeline.errors.PipelineError: orders-0: offset 5 is gone\n SQLSTATE: 38000\n"
         "\tat org.apache.spark.sql.Something.method(Something.scala:12)\n"
     )
     assert explain(RuntimeError(text)) == "orders-0: offset 5 is gone"
