@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from millrace.sim.playing import Named
 from millrace.sim.run import run_scenario
-from millrace.sim.scenarios import BY_NAME, SCENARIOS, Named
+from millrace.sim.scenarios import BY_NAME, SCENARIOS
 
 SECONDS = 15.0
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from millrace.broker import logs
+from millrace.sim.playing import Named
 from millrace.sim.run import Outcome, run_scenario
-from millrace.sim.scenarios import BY_NAME, SCENARIOS, SECONDS, Named
+from millrace.sim.scenarios import BY_NAME, SCENARIOS, SECONDS
 
 SHOWN_MAX: Final = 10
 RANDOM: Final = "random"

@@ -361,9 +361,9 @@ class _Failures(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.name.startswith("millrace.broker."):
+        if record.exc_info and not record.name.startswith("millrace.sim."):
             error = record.exc_info[1]
-            if not isinstance(error, MillraceError):
+            if not isinstance(error, MillraceError | OSError):
                 self.found.append(f"{record.name}: {record.getMessage()}: {error!r}")
 
 

@@ -3,54 +3,19 @@ must hold is the same for all: the checkers."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from millrace.sim import faults
 from millrace.sim.clients.admin import delete_topic
 from millrace.sim.clients.consumer import Consumer
 from millrace.sim.clients.producer import IdempotentProducer, Workload
-from millrace.sim.faults import Fault
 from millrace.sim.history import TopicDeleted
-from millrace.sim.run import PARTITIONS, Plan, Run, Scenario
+from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
+from millrace.sim.run import PARTITIONS, Plan, Run
 
 SECONDS: Final = 60.0
 """How long faults go on if nobody says otherwise."""
-FLUSH_EVERY_MESSAGE: Final = {"log.flush.interval.messages": "1"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    name: str
-    play: Scenario
-    plan: Plan
-    about: str
-
-
-def again_and_again(*kinds: Fault, every_s: tuple[float, float] = (1.0, 15.0)) -> Scenario:
-    """One of these faults after the other, with quiet times between, until the time is over."""
-
-    async def play(run: Run) -> None:
-        while run.time_left() > 0:
-            await run.sleep(*every_s)
-            await run.chance.choice(kinds)(run)
-
-    return play
-
-
-def side_by_side(*kinds: Fault, every_s: tuple[float, float] = (2.0, 30.0), lines: int = 2) -> Scenario:
-    """As above, several at the same time."""
-
-    async def play(run: Run) -> None:
-        await asyncio.gather(*(again_and_again(*kinds, every_s=every_s)(run) for _ in range(lines)))
-
-    return play
-
-
-async def no_fault(run: Run) -> None:
-    await run.sleep(run.seconds)
 
 
 async def idle_producers(run: Run) -> None:

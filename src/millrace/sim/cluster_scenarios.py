@@ -1,0 +1,126 @@
+"""Scenarios of three brokers, each partition on all of them, of which two must have what is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.sim import cluster_faults, faults
+from millrace.sim.clients.producer import Workload
+from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
+from millrace.sim.run import Plan
+
+_SAFE: Final = {"min.insync.replicas": "2"}
+_FASTER: Final = {"replica.lag.time.max.ms": "5000"}
+THREE: Final = Plan(
+    nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=1.0)
+)
+THREE_FLUSHING: Final = Plan(
+    nodes=3,
+    replicas=3,
+    topic_configs=_SAFE,
+    settings={**_FASTER, **FLUSH_EVERY_MESSAGE},
+    workload=Workload(pause_s=1.0),
+)
+CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
+
+CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
+    Named(
+        name="C-F1-F2-quick-failovers",
+        play=again_and_again(cluster_faults.quick_failovers, every_s=(5.0, 20.0)),
+        plan=THREE,
+        about="leaders go one after the other",
+    ),
+    Named(
+        name="C-F3-F24-kills",
+        play=again_and_again(faults.kill, faults.cut_off_client, faults.reset_connections),
+        plan=THREE,
+        about="clients with stale leaders and epochs",
+    ),
+    Named(
+        name="C-F4-last-one",
+        play=again_and_again(cluster_faults.last_one_loses_power, every_s=(10.0, 30.0)),
+        plan=THREE,
+        about="the in-sync set shrinks to one, which loses power",
+    ),
+    Named(
+        name="C-F5-power-loss",
+        play=again_and_again(faults.power_loss, faults.power_loss_of_a_slow_disk, every_s=(10.0, 40.0)),
+        plan=THREE,
+        about="one broker forgets what it did not flush",
+    ),
+    Named(
+        name="C-F6-power-loss-everywhere",
+        play=again_and_again(faults.power_loss_everywhere, every_s=(5.0, 30.0)),
+        plan=THREE_FLUSHING,
+        about="all brokers at once",
+    ),
+    Named(
+        name="C-F7-flipped-bit",
+        play=again_and_again(cluster_faults.flipped_bit_on_one),
+        plan=THREE,
+        about="a bit turns on one of three disks",
+    ),
+    Named(
+        name="C-F11-pause",
+        play=again_and_again(faults.pause, faults.pause_and_kill),
+        plan=THREE,
+        about="a leader stands still past its lease",
+    ),
+    Named(
+        name="C-F12-F13-store",
+        play=again_and_again(faults.store_outage, faults.store_cut_off, faults.store_compaction, faults.kill),
+        plan=THREE,
+        about="the store away, cut off, compacted",
+    ),
+    Named(
+        name="C-partitions",
+        play=again_and_again(cluster_faults.cut_brokers, cluster_faults.isolate),
+        plan=THREE,
+        about="brokers cut off from each other, in one direction or both",
+    ),
+    Named(name="C-F25-no-fault", play=no_fault, plan=THREE, about="nothing happens"),
+    Named(
+        name="C-F32-slow",
+        play=again_and_again(faults.slow_disk, faults.slow_link),
+        plan=THREE,
+        about="slow disk, slow links",
+    ),
+    Named(
+        name="C-F33-empty-disk",
+        play=again_and_again(cluster_faults.empty_disk),
+        plan=THREE,
+        about="a broker comes back with nothing",
+    ),
+    Named(
+        name="C-rolling-restart",
+        play=again_and_again(cluster_faults.rolling_restart),
+        plan=THREE,
+        about="all brokers, one after the other, in order",
+    ),
+    Named(
+        name="C-random",
+        play=side_by_side(
+            faults.kill,
+            faults.restart,
+            faults.pause,
+            faults.pause_and_kill,
+            faults.cut_off_client,
+            faults.reset_connections,
+            faults.slow_link,
+            faults.slow_disk,
+            faults.full_disk,
+            faults.failing_disk,
+            faults.clock_jump,
+            faults.store_outage,
+            faults.store_cut_off,
+            faults.store_compaction,
+            cluster_faults.cut_brokers,
+            cluster_faults.isolate,
+            cluster_faults.quick_failovers,
+            lines=1,
+        ),
+        plan=CALM,
+        about="everything that three copies must bear, one at a time",
+    ),
+)
