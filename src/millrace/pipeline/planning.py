@@ -154,7 +154,7 @@ def split_ranges(ranges: list[Range], min_partitions: int, max_records: int) -> 
     for each in filled:
         parts = 1
         if min_partitions > len(filled):
-            parts = max(1, round(min_partitions * each.size / total))
+            parts = -(-min_partitions * each.size // total)
         if max_records:
             parts = max(parts, -(-each.size // max_records))
         parts = min(parts, each.size)
