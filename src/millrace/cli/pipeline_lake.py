@@ -32,7 +32,7 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _BOUND_HELP: Final = "a time (2026-01-31T08:00), an offset, or offsets of partitions (0:42,1:17)"
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[int]):
     """`90s`, `1h30m`, `7d`, as milliseconds."""
 
     name = "duration"

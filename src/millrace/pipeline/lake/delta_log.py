@@ -56,9 +56,10 @@ def open_store(path: str) -> tuple[FileSystem, str]:
     if is_local(path):
         return LocalFileSystem(), path
     try:
-        return FileSystem.from_uri(arrow_url(path))
+        store, inside = FileSystem.from_uri(arrow_url(path))
     except (ArrowException, OSError, ValueError) as error:
         raise ArchiveError(f"{path} cannot be opened: {error}") from error
+    return store, inside
 
 
 def read_snapshot(root: str, topic: str) -> Snapshot:

@@ -121,7 +121,7 @@ class ArchiveTable:
         """After a month of others' commits none of ours may be left in the log: the rows still tell."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-        properties = dict(self.sql("SHOW TBLPROPERTIES {table}").collect())
+        properties = {str(row[0]): row[1] for row in self.sql("SHOW TBLPROPERTIES {table}").collect()}
         if properties.get("millrace.topic") != self.topic:
             raise ForeignTable(f"{self.path} is a Delta table, but no archive of topic {self.topic}")
         bounds = self.read().groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
