@@ -161,6 +161,10 @@ def _assemble(
     rest = unclaimed.get(topic_id, image.unclaimed.get(topic_id, _NO_PARTITIONS))
     if changes is None and not rest and count == len(topic.partitions):
         return topic
+    if changes is not None and not rest and count == len(topic.partitions):
+        replaced = _replaced(topic.partitions, changes)
+        if replaced is not None:
+            return replace(topic, partitions=replaced)
     known = {**dict(enumerate(topic.partitions)), **rest}
     known = _with_edits(known, changes or {})
     partitions = []
@@ -170,6 +174,18 @@ def _assemble(
         partitions.append(known.pop(partition))
     unclaimed[topic_id] = known
     return replace(topic, partitions=tuple(partitions))
+
+
+def _replaced(
+    partitions: tuple[PartitionState, ...], changes: Mapping[int, PartitionState | None]
+) -> tuple[PartitionState, ...] | None:
+    """The usual change, of some out of thousands: nothing came or went. None if something did."""
+    replaced = list(partitions)
+    for partition, state in changes.items():
+        if state is None or partition >= len(replaced):
+            return None
+        replaced[partition] = state
+    return tuple(replaced)
 
 
 def _with_edits(
