@@ -63,7 +63,8 @@ class GroupCommit:
         generation = self.generation
         try:
             handles, directories = self._log.files_to_sync()
-        except (StorageError, LogClosed) as error:
+        except MillraceError as error:
+            # The disk, the log or the whole directory is gone: they have to be told, whatever it is.
             self.abandon(error)
             return
         self._is_running = True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 
 import pytest
 
 from millrace.log.config import LogConfig
-from millrace.log.errors import LogClosed
+from millrace.log.errors import LogClosed, LogDirectoryOffline
 from millrace.log.partition_log import PartitionLog
 from millrace.sim.volume import SimHandle, SimVolume
 from tests.unit.log.support import Disk, append, read_values
@@ -174,3 +175,24 @@ def test_the_background_flushes_only_what_is_dirty(disk: Disk, sim_volume: SimVo
     append(log, b"b")
     disk.run(disk.directory.flush_dirty())
     assert log.flushed_offset == 2
+
+
+def test_a_directory_that_goes_offline_tells_those_who_wait_for_the_next_flush() -> None:
+    """They waited for ever, and the error went nowhere (found by the simulator, scenario random)."""
+    disk = Disk(SimVolume(random.Random(1)), "/data")
+    log = disk.log()
+
+    async def go_offline_during_a_flush() -> None:
+        append(log, b"1")
+        first = log.wait_flushed(log.log_end_offset)
+        append(log, b"2")
+        second = log.wait_flushed(log.log_end_offset)
+        assert first is not None
+        assert second is not None
+        disk.directory.fence("the disk is gone")
+        async with asyncio.timeout(60):
+            outcomes = await asyncio.gather(first, second, return_exceptions=True)
+        assert isinstance(outcomes[1], LogDirectoryOffline), outcomes
+
+    disk.run(go_offline_during_a_flush())
+    disk.dispose()
