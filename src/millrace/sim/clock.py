@@ -16,12 +16,10 @@ class SimClock:
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.offset_ms = 0
+        """From the right time; a scenario changes it at will."""
 
     def wall_ms(self) -> int:
         return START_MS + self.offset_ms + int(self._loop.time() * 1000)
-
-    def jump(self, by_ms: int) -> None:
-        self.offset_ms += by_ms
 
 
 class SimIdSource:

@@ -6,17 +6,20 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from millrace.sim.cluster import Node
+from millrace.core.ids import TopicPartition
+from millrace.log import checkpoints
+from millrace.sim.cluster import DATA_DIRECTORY, Node
 from millrace.sim.history import MayBeLost
 from millrace.sim.process import DiskSpeed
 from millrace.sim.run import Run
 from millrace.sim.store_client import STORE_HOST
 from millrace.sim.volume import UNBOUNDED
+from millrace.wire.batch_header import read_header
 from millrace.wire.records import check_batch, split_batches
 
 Fault = Callable[[Run], Awaitable[None]]
 
-MS_PER_HOUR: Final = 3_600_000
+CLOCK_OFFSET_MS_MAX: Final = 3_300_000
 SLOW_DISK: Final = DiskSpeed(0.05, 1.5)
 METADATA_FILES: Final = (
     "recovery-point-offset-checkpoint",
@@ -207,9 +210,10 @@ async def _restart_if_offline(run: Run, node: Node) -> None:
 
 async def clock_jump(run: Run) -> None:
     node = run.node
-    by_ms = run.chance.choice((-1, 1)) * run.chance.randrange(100, 2 * MS_PER_HOUR)
-    run.cluster.note(f"clock of broker {node.node_id} jumps by {by_ms} ms")
-    node.clock.jump(by_ms)
+    # Up to an hour away from the clients' clocks: beyond that a broker rightly refuses their timestamps.
+    offset_ms = run.chance.randrange(-CLOCK_OFFSET_MS_MAX, CLOCK_OFFSET_MS_MAX)
+    run.cluster.note(f"clock of broker {node.node_id} jumps to {offset_ms} ms from the right time")
+    node.clock.offset_ms = offset_ms
     await run.sleep(1.0, 10.0)
 
 
@@ -287,13 +291,18 @@ def _flip(run: Run, node: Node, name: str) -> None:
     ):
         # Damage at the very end looks like a write that was torn, and is cut off as such.
         batches = batches[:-1]
-    if not batches:
+    topic, _, partition = directory.rpartition("/")[2].rpartition("-")
+    recovery_point = _recovery_point(node, topic, int(partition))
+    # What was flushed before the last checkpoint is not read at a start: readers find it by its checksum.
+    numbers = [
+        number for number, batch in enumerate(batches) if read_header(batch).base_offset >= recovery_point
+    ]
+    if not numbers:
         return
-    number = run.chance.randrange(len(batches))
+    number = run.chance.choice(numbers)
     start = sum(len(batch) for batch in batches[:number])
     at = start + run.chance.randrange(len(batches[number]))
     header = check_batch(batches[number])
-    topic, _, partition = directory.rpartition("/")[2].rpartition("-")
     run.damaged[name] = None
     run.cluster.note(f"a bit of {name} flips at {at}")
     run.cluster.history.add(
@@ -306,3 +315,8 @@ def _flip(run: Run, node: Node, name: str) -> None:
         )
     )
     node.volume.flip_bit(name, at, run.chance.randrange(8))
+
+
+def _recovery_point(node: Node, topic: str, partition: int) -> int:
+    points = checkpoints.read_offsets(node.volume, f"{DATA_DIRECTORY}/{checkpoints.RECOVERY_POINTS}")
+    return points.get(TopicPartition(topic, partition), 0)
