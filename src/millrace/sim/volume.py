@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -167,14 +168,11 @@ class SimVolume:
         if path not in self.directories:
             raise FileMissing("list", path, "no such directory")
         entries = [
-            DirectoryEntry(os.path.basename(name), False, len(inode.content))
-            for name, inode in self.names.items()
-            if os.path.dirname(name) == path
+            DirectoryEntry(os.path.basename(name), False, len(self.names[name].content))
+            for name in _names_in(path, self.names)
         ]
         entries += [
-            DirectoryEntry(os.path.basename(name), True, 0)
-            for name in self.directories
-            if os.path.dirname(name) == path and name != path
+            DirectoryEntry(os.path.basename(name), True, 0) for name in _names_in(path, self.directories)
         ]
         return sorted(entries)
 
@@ -225,11 +223,11 @@ class SimVolume:
             path = os.path.dirname(path)
 
     def _sync_names(self, durable: dict[str, T], current: dict[str, T], directory: str) -> None:
-        for name in [name for name in durable if os.path.dirname(name) == directory and name not in current]:
+        for name in [name for name in _names_in(directory, durable) if name not in current]:
             del durable[name]
             for below in [other for other in self._durable_names if other.startswith(name + "/")]:
                 del self._durable_names[below]
-        durable.update({name: value for name, value in current.items() if os.path.dirname(name) == directory})
+        durable.update({name: current[name] for name in _names_in(directory, current)})
 
     def read_bytes(self, path: str) -> bytes:
         self.strike("read", path)
@@ -361,6 +359,15 @@ class SimVolume:
         if len(kept) > 2 and draw.random() < 0.2:
             del kept[draw.randrange(len(kept) - 1)]
         return kept
+
+
+def _names_in(directory: str, paths: Iterable[str]) -> list[str]:
+    """Those of a directory itself, not of directories below it. Every flush asks, so it has to be fast."""
+    prefix = directory if directory.endswith("/") else directory + "/"
+    start = len(prefix)
+    return [
+        path for path in paths if path.startswith(prefix) and path.find("/", start) < 0 and len(path) > start
+    ]
 
 
 def _move_below(paths: dict[str, T], source: str, target: str) -> None:
