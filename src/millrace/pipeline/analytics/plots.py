@@ -67,15 +67,16 @@ def write_png(summaries: Sequence[TopicSummary], path: Path, headline: str) -> N
 
     rows = [(summary, panels_of(summary)) for summary in summaries]
     rows = [(summary, panels) for summary, panels in rows if panels]
-    heights = [-(-len(panels) // 3) for _, panels in rows] or [1]
+    columns = 4 if max((len(panels) for _, panels in rows), default=0) > 6 else 3
+    heights = [-(-len(panels) // columns) for _, panels in rows] or [1]
     with _style(salt="png"):
-        figure = Figure(figsize=(17, 0.8 + 3.7 * sum(heights)), layout="constrained")
+        figure = Figure(figsize=(5.2 * columns, 0.8 + 3.6 * sum(heights)), layout="constrained")
         figure.suptitle(headline, fontsize=13, color=INK, x=0.01, ha="left")
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, (summary, panels), height in zip(parts, rows, heights, strict=False):
             part.suptitle(summary.topic, fontsize=12, weight="bold", color=INK)
             for number, (title, panel) in enumerate(panels, start=1):
-                axes = part.add_subplot(height, 3, number)
+                axes = part.add_subplot(height, columns, number)
                 panel(axes, summary)
                 axes.set_title(title, fontsize=10, color=INK, loc="left")
         figure.savefig(path, format="png", dpi=100)
@@ -139,7 +140,8 @@ def _stacked(axes: Axes, summary: TopicSummary, which: int, text: Callable[[floa
         row[-1] = row[-2]
     axes.stackplot(times, series, labels=labels, colors=colours, step="post", alpha=0.9)
     axes.set_xlim(times[0], times[-1])
-    axes.set_ylim(bottom=0)
+    # Room for the legend above the highest step.
+    axes.set_ylim(0, 1.2 * max(map(sum, zip(*series, strict=True))))
     axes.set_ylabel(f"{unit}, by {seconds_text(step / 1000)}")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     _time_axis(axes)
@@ -195,13 +197,11 @@ def _histogram(axes: Axes, found: Distribution, text: Callable[[float], str], la
     axes.set_ylabel("messages")
     axes.margins(x=0.08)
     top = axes.get_ylim()[1]
-    for name, value in (("p50", found.p50), ("p99", found.p99)):
+    for name, value, height in (("p50", found.p50, 1.04), ("p99", found.p99, 1.13)):
         if value is not None and value >= 0.5:
-            axes.axvline(value, color=HOT_COLOUR, linewidth=1, linestyle="--")
-            axes.text(
-                value, top * 1.02, f"{name} {text(value)}", fontsize=8, rotation=0, ha="center", va="bottom"
-            )
-    axes.set_ylim(0, top * 1.14)
+            axes.vlines(value, 0, top * (height - 0.01), color=HOT_COLOUR, linewidth=1, linestyle="--")
+            axes.text(value, top * height, f"{name} {text(value)}", fontsize=8, ha="center", va="bottom")
+    axes.set_ylim(0, top * 1.24)
 
 
 def _partitions(axes: Axes, summary: TopicSummary) -> None:
