@@ -147,7 +147,7 @@ class LogFiles:
         self._staged: list[StagedBatch] = []
         self._staged_bytes = 0
         self._staged_end_offset = 0
-        self._staged_producers: set[int] = set()
+        self._staged_producers: dict[int, tuple[int, int]] = {}
         self.settled: SettledCallback | None = None
         """Told of staged batches once they are written, or why they are not. Set by the owner."""
         self.set_config(config)
@@ -254,7 +254,7 @@ class LogFiles:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
-    def settle(self) -> None:
+    def settle(self) -> MillraceError | None:
         """Write what is staged, in PartitionLog: whoever changes the end of the log calls it first."""
 
     def _roll(self) -> Segment:

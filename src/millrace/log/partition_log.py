@@ -141,14 +141,18 @@ class PartitionLog(LogFiles):
 
         producers = self._producers
         entry = None
+        follows = False
         if producer_id >= 0:
             if producers is None:
                 producers = self._load_producers()
             if producer_id in self._staged_producers:
-                # Its sequence is known when its staged batch is written.
-                self.settle()
+                follows = (producer_epoch, sequence - 1) == self._staged_producers[producer_id]
+                if token is None or not follows:
+                    # Whatever else it may be is known when its staged batches are written.
+                    self.settle()
+                    follows = False
             entry = producers.entries.get(producer_id)
-            if (
+            if not follows and (
                 entry is None
                 or entry.epoch != producer_epoch
                 or entry.last_sequence + 1 != sequence
@@ -174,10 +178,10 @@ class PartitionLog(LogFiles):
                 data = bytearray(batch)
                 _write_prefix(data, 0, base_offset, length, leader_epoch)
                 if producer_id >= 0:
-                    self._staged_producers.add(producer_id)
                     sequence += delta
                     if sequence > SEQUENCE_MAX:
                         sequence -= SEQUENCE_MAX + 1
+                    self._staged_producers[producer_id] = (producer_epoch, sequence)
                 staged.append(
                     (
                         data,
@@ -194,8 +198,14 @@ class PartitionLog(LogFiles):
                 self._staged_end_offset = last_offset + 1
                 return STAGED
         if self._staged:
-            self.settle()
+            failure = self.settle()
             segment = self._active
+            if follows:
+                if failure is not None:
+                    # What it follows was not written, so neither may it be.
+                    raise failure
+                assert producers is not None
+                entry = producers.entries.get(producer_id)
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
         if (
@@ -251,11 +261,12 @@ class PartitionLog(LogFiles):
         return _new_tuple(Appended, (base_offset, last_offset, append_time_ms, False))
 
     @override
-    def settle(self) -> None:
-        """Write all staged batches with one call, and tell their owner. If it fails, none was appended."""
+    def settle(self) -> MillraceError | None:
+        """Write all staged batches with one call, and tell their owner; if it fails, none was appended, and
+        the answer says why."""
         staged, self._staged = self._staged, []
         if not staged:
-            return
+            return None
         self._staged_bytes = 0
         self._staged_producers.clear()
         error: MillraceError | None = None
@@ -275,6 +286,7 @@ class PartitionLog(LogFiles):
             self._note_staged(segment, staged, position)
         if self.settled is not None:
             self.settled(staged, error)
+        return error
 
     def _note_staged(self, segment: Segment, staged: list[StagedBatch], position: int) -> None:
         """What an append does after its write, for each of them."""

@@ -77,18 +77,40 @@ def test_one_write_serves_all(owner: Owner, sim_volume: SimVolume, monkeypatch: 
     assert [token for token, _, _ in owner.written] == list(range(10))
 
 
-def test_a_producers_second_batch_waits_for_its_first(owner: Owner) -> None:
+def test_a_producers_next_batch_is_staged_behind_its_first(owner: Owner) -> None:
+    for sequence in range(4):
+        assert owner.stage(sequence, b"%d" % sequence, producer_id=3, sequence=sequence)
+    assert owner.written == []
+    owner.log.settle()
+    assert [token for token, _, _ in owner.written] == [0, 1, 2, 3]
+    assert owner.log.producers.entries[3].last_sequence == 3
+
+
+def test_whatever_does_not_follow_is_judged_by_what_is_written(owner: Owner) -> None:
     owner.stage("one", b"a", producer_id=3, sequence=0)
     owner.stage("two", b"b", producer_id=3, sequence=1)
-    assert [token for token, _, _ in owner.written] == ["one"]
     with pytest.raises(OutOfOrderSequence):
         owner.stage("gap", b"d", producer_id=3, sequence=5)
     assert [token for token, _, _ in owner.written] == ["one", "two"]
+    owner.stage("three", b"c", producer_id=3, sequence=2)
     batch = batch_of(b"b", producer_id=3, sequence=1)
     again = owner.log.append_as_leader(batch, 0, NOW_MS, token="again")
     assert (again.duplicate, again.base_offset) == (True, 2)
     assert again is not STAGED
-    assert read_values(owner.log) == [(0, b"first"), (1, b"a"), (2, b"b")]
+    assert read_values(owner.log) == [(0, b"first"), (1, b"a"), (2, b"b"), (3, b"c")]
+
+
+def test_a_batch_fails_with_the_one_that_it_follows(owner: Owner, sim_volume: SimVolume) -> None:
+    """The second one is too large to be staged in what is left of the segment, and would be written alone."""
+    log = owner.log
+    assert owner.stage("one", b"a", producer_id=3, sequence=0)
+    log.segments[-1].size_limit = log.size_bytes + 100
+    sim_volume.fail("write", errno.ENOSPC, path_contains=".log")
+    with pytest.raises(DiskFull):
+        owner.stage("two", b"b", producer_id=3, sequence=1)
+    assert owner.failed == [("one", DiskFull)]
+    assert read_values(log) == [(0, b"first")]
+    assert log.producers.entries == {}
 
 
 def _append_directly(owner: Owner, _: Disk) -> None:
