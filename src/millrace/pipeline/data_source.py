@@ -14,9 +14,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from millrace.core.override import override
+from millrace.pipeline.columns import COLUMNS, ddl
 from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.options import chosen_columns, read_options
-from millrace.pipeline.row_schema import COLUMN_TYPES, arrow_schema, ddl
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -67,11 +67,12 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     """The columns of a schema, which may be the user's own choice among those that there are."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from millrace.pipeline.row_schema import arrow_schema
+
     columns = tuple(schema.fieldNames())
-    known = all(name in COLUMN_TYPES for name in columns)
+    known = all(name in COLUMNS for name in columns)
     if not known or not to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(columns)):
         raise InvalidOption(
-            f"the schema {schema.simpleString()} is not one of this source: "
-            f"choose from {ddl(tuple(COLUMN_TYPES))}"
+            f"the schema {schema.simpleString()} is not one of this source: choose from {ddl(COLUMNS)}"
         )
     return columns

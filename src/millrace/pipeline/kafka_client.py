@@ -18,12 +18,12 @@ from millrace.pipeline.connection import Connection
 from millrace.pipeline.errors import (
     BrokerRefused,
     ConnectionFailed,
-    InvalidOption,
     PipelineError,
     UnsupportedBroker,
 )
 from millrace.pipeline.fetch_frames import RawFetch
 from millrace.pipeline.security import PLAINTEXT, SaslClient, SecurityOptions
+from millrace.pipeline.servers import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -50,13 +50,26 @@ from millrace.wire.messages.offset_for_leader_epoch import (
 from millrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from millrace.wire.messages.sasl_handshake import SaslHandshakeRequest
 
+__all__ = [
+    "EARLIEST",
+    "GROUP",
+    "LATEST",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "TRANSACTION",
+    "BrokerClient",
+    "ListedOffset",
+    "PartitionInfo",
+    "RawFetch",
+    "TopicInfo",
+    "parse_servers",
+]
+
 T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 """Special timestamps of `list_offsets`."""
-READ_UNCOMMITTED: Final = 0
-READ_COMMITTED: Final = 1
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """Kinds of coordinators."""
@@ -445,19 +458,6 @@ class BrokerClient:
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
-
-
-def parse_servers(text: str) -> list[tuple[str, int]]:
-    """The servers of a list such as "a:9092,b:9092"; InvalidOption names the one that is wrong."""
-    servers: list[tuple[str, int]] = []
-    for server in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, port = server.removeprefix("PLAINTEXT://").rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise InvalidOption(f"bootstrap.servers: {server!r} is not host:port")
-        servers.append((host.strip("[]"), int(port)))
-    if not servers:
-        raise InvalidOption("bootstrap.servers names no server: give host:port, several with commas")
-    return servers
 
 
 def _ask(connection: Connection, api_key: int, version: int, message: object) -> Any:

@@ -7,13 +7,16 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias
 
 from millrace.core.ids import TopicPartition
+from millrace.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.kafka_client import READ_COMMITTED, READ_UNCOMMITTED, BrokerClient, parse_servers
-from millrace.pipeline.row_schema import COLUMN_TYPES, DEFAULT_COLUMNS
 from millrace.pipeline.security import PLAINTEXT, SECURITY_OPTIONS, SecurityOptions, read_security
+from millrace.pipeline.servers import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
+
+if TYPE_CHECKING:
+    from millrace.pipeline.kafka_client import BrokerClient
 
 # Names of Kafka's clients; they may carry the prefix `kafka.`, as with Spark's own source.
 _KAFKA_OPTIONS: Final = (
@@ -111,6 +114,9 @@ class SourceOptions:
     security: SecurityOptions = PLAINTEXT
 
     def client(self) -> BrokerClient:
+        # Late: whoever only asks for the columns needs no protocol.
+        from millrace.pipeline.kafka_client import BrokerClient
+
         return BrokerClient(
             self.bootstrap, client_id=self.client_id, security=self.security, timeout_ms=self.timeout_ms
         )
@@ -250,18 +256,18 @@ class _Given:
         value = self.text("columns")
         if value is None:
             return (*DEFAULT_COLUMNS, "headers") if with_headers else DEFAULT_COLUMNS
-        known = {name.lower(): name for name in COLUMN_TYPES}
+        known = {name.lower(): name for name in COLUMNS}
         chosen: list[str] = []
         for part in filter(None, (each.strip() for each in value.split(","))):
             if part.lower() not in known:
                 raise InvalidOption(
-                    f"columns={value}: there is no column {part}; there are {', '.join(COLUMN_TYPES)}"
+                    f"columns={value}: there is no column {part}; there are {', '.join(COLUMNS)}"
                 )
             if known[part.lower()] in chosen:
                 raise InvalidOption(f"columns={value}: {part} is named twice")
             chosen.append(known[part.lower()])
         if not chosen:
-            raise InvalidOption(f"columns is empty: choose from {', '.join(COLUMN_TYPES)}")
+            raise InvalidOption(f"columns is empty: choose from {', '.join(COLUMNS)}")
         if with_headers and "headers" not in chosen:
             chosen.append("headers")
         return tuple(chosen)

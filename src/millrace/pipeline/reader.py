@@ -10,11 +10,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
-from millrace.pipeline.decoder import RowFilter
 from millrace.pipeline.errors import InvalidOption, PipelineError
 from millrace.pipeline.kafka_client import EARLIEST
 from millrace.pipeline.options import SourceOptions
-from millrace.pipeline.partition_reader import PartitionReader
 from millrace.pipeline.planning import Planner, Range, split_ranges
 from millrace.pipeline.pushdown import Bounds, push
 
@@ -94,6 +92,10 @@ class MillraceReader(DataSourceReader):
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangeTask):
+            # Late: only tasks decode, and the driver plans sooner without.
+            from millrace.pipeline.decoder import RowFilter
+            from millrace.pipeline.partition_reader import PartitionReader
+
             rows = RowFilter(
                 offset_from=partition.range.start,
                 offset_to=partition.range.end,

@@ -1,4 +1,4 @@
-"""The rows of the source: the columns of Spark's own Kafka source, as an Arrow schema and as Spark's DDL."""
+"""The rows of the source as an Arrow schema, which must be exactly what Spark makes of the columns' types."""
 
 from __future__ import annotations
 
@@ -19,23 +19,7 @@ COLUMN_TYPES: Final[dict[str, pa.DataType]] = {
     "timestampType": pa.int32(),
     "headers": HEADERS_TYPE,
 }
-_DDL: Final = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key: string, value: binary>>",
-}
-DEFAULT_COLUMNS: Final = tuple(name for name in COLUMN_TYPES if name != "headers")
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
-
-
-def ddl(columns: tuple[str, ...]) -> str:
-    """The schema in Spark's words."""
-    return ", ".join(f"`{name}` {_DDL[name]}" for name in columns)

@@ -22,12 +22,10 @@ from pyspark.sql.streaming.datasource import (
 
 from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
-from millrace.pipeline.decoder import RowFilter, scan_batches
 from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost
 from millrace.pipeline.kafka_client import BrokerClient, TopicInfo
 from millrace.pipeline.offsets import Mark, Marks, from_json, to_json
 from millrace.pipeline.options import SourceOptions
-from millrace.pipeline.partition_reader import PartitionReader
 from millrace.pipeline.planning import Planner, Range, share, split_ranges
 from millrace.pipeline.reader import RangeTask
 
@@ -117,6 +115,10 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangeTask):
             return iter(())
+        # Late: only tasks decode, and the driver plans sooner without.
+        from millrace.pipeline.decoder import RowFilter
+        from millrace.pipeline.partition_reader import PartitionReader
+
         rows = RowFilter(offset_from=partition.range.start, offset_to=partition.range.end)
         return PartitionReader(self._options, partition.range, self._columns, rows).read()
 
@@ -215,6 +217,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bytes_per_offset(self, partition: TopicPartition, offset: int) -> float:
         """As stored, compressed or not, in the next few batches."""
+        from millrace.pipeline.decoder import scan_batches
+
         client = self._open_client()
         mark = self._latest[partition]
         try:

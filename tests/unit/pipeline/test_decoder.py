@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.pipeline.columns import DEFAULT_COLUMNS
 from millrace.pipeline.decoder import Decoder, RowFilter, scan_batches
-from millrace.pipeline.row_schema import COLUMN_TYPES, DEFAULT_COLUMNS
+from millrace.pipeline.row_schema import COLUMN_TYPES
 from millrace.wire.batch_header import CRC_AT
 from millrace.wire.compression import Codec
 from millrace.wire.records import (

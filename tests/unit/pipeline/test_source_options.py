@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from millrace.core.ids import TopicPartition
+from millrace.pipeline.columns import DEFAULT_COLUMNS
 from millrace.pipeline.errors import InvalidOption, PipelineError
 from millrace.pipeline.kafka_client import READ_COMMITTED, READ_UNCOMMITTED
 from millrace.pipeline.options import SourceOptions, chosen_columns, read_options
-from millrace.pipeline.row_schema import DEFAULT_COLUMNS
 from millrace.pipeline.security import SaslClient, SecurityOptions, read_security
 
 BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "orders"}
