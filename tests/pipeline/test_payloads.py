@@ -90,44 +90,56 @@ def orders(spark: SparkSession, name: str) -> DataFrame:
     return spark.createDataFrame(ROWS[name], DDL[name])
 
 
+DAMAGED: Final = {
+    "json": {
+        b"\xff{}": "not JSON: byte 0 is not UTF-8",
+        b'{"id": ': "not JSON: Expecting value",
+        b"[1]": "not a JSON object but an array",
+        b"": "not JSON: Expecting value",
+        b'{"id": "x"}': "field 'id' is a string, not bigint",
+    },
+    "avro": {
+        b"": "not Avro of this schema: it ends after 0 bytes",
+        b"\x02\x00": "not Avro of this schema: it ends after 2 bytes",
+    },
+    "protobuf": {b"\x08": "not a shop.Order in Protobuf"},
+}
+
+
 @pytest.mark.parametrize("name", ["json", "avro", "protobuf"])
-def test_what_is_encoded_is_decoded(spark: SparkSession, name: str) -> None:
+def test_what_is_encoded_is_decoded_and_the_rest_set_aside(spark: SparkSession, name: str) -> None:
+    schema, message = SCHEMAS[name], MESSAGES.get(name)
     frame = orders(spark, name).selectExpr("*", "cast(id AS string) AS key")
-    encoded = encode(frame, name, SCHEMAS[name], message=MESSAGES.get(name))
+    encoded = encode(frame, name, schema, message=message)
     assert encoded.columns == ["key", "value"]
-    good, bad = decode(encoded, name, SCHEMAS[name], message=MESSAGES.get(name))
-    assert good.select("decoded.*").collect() == orders(spark, name).collect()
-    assert bad.collect() == []
-
-
-@pytest.mark.parametrize(
-    "name, damaged, reason",
-    [
-        ("json", b"\xff{}", "not JSON: byte 0 is not UTF-8"),
-        ("json", b'{"id": ', "not JSON: Expecting value"),
-        ("json", b"[1]", "not a JSON object but an array"),
-        ("json", b"", "not JSON: Expecting value"),
-        ("json", b'{"id": "x"}', "field 'id' is a string, not bigint"),
-        ("avro", b"", "not Avro of this schema: it ends after 0 bytes"),
-        ("avro", b"\x02\x00", "not Avro of this schema: it ends after 2 bytes"),
-        ("protobuf", b"\x08", "not a shop.Order in Protobuf"),
-    ],
-)
-def test_what_does_not_parse_is_set_aside_with_a_reason(
-    spark: SparkSession, name: str, damaged: bytes, reason: str
-) -> None:
-    whole = encode(orders(spark, name).limit(1), name, SCHEMAS[name], message=MESSAGES.get(name))
-    broken = spark.createDataFrame([(bytearray(damaged),), (None,)], "value binary")
-    frame = whole.union(broken)
-    good, bad = decode(frame, name, SCHEMAS[name], message=MESSAGES.get(name))
-    assert sorted(row.decoded.id for row in good.collect() if row.decoded is not None) == [1]
     # A null payload is a deletion, not a mistake.
-    assert good.count() == 2
-    (row,) = bad.collect()
-    assert bytes(row.value) == damaged
-    assert reason in row.error
-    with pytest.raises(Exception, match="does not parse"):
-        decode(frame, name, SCHEMAS[name], message=MESSAGES.get(name), mode="fail").collect()
+    others = [("null", None), *((None, bytearray(damaged)) for damaged in DAMAGED[name])]
+    mixed = encoded.union(spark.createDataFrame(others, "key string, value binary")).coalesce(1)
+
+    good, bad = decode(mixed, name, schema, message=message)
+
+    found = good.select("key", "decoded").collect()
+    assert [row.key for row in found] == ["1", "2", "null"]
+    assert [row.decoded for row in found] == [*orders(spark, name).collect(), None]
+    reasons = {bytes(row.value): row.error for row in bad.collect()}
+    assert set(reasons) == set(DAMAGED[name])
+    for damaged, reason in DAMAGED[name].items():
+        assert reason in reasons[damaged]
+
+
+def test_other_modes(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([('{"id": 1}',), ("{",)], "value string").coalesce(1)
+    both = decode(frame, "json", "id long", mode="permissive").collect()
+    assert both[0].decoded.id == 1
+    assert both[0].error is None
+    assert both[1].decoded is None
+    assert both[1].error.startswith("not JSON")
+    with pytest.raises(Exception, match="a payload in column 'value' does not parse: not JSON"):
+        decode(frame, "json", "id long", mode="fail").collect()
+    with pytest.raises(InvalidOption, match="mode='strict': must be dead_letter, permissive or fail"):
+        decode(frame, "json", "id long", mode="strict")  # type: ignore[call-overload]
+    with pytest.raises(InvalidOption, match="a column 'value' is to be added, but there is one"):
+        decode(frame, "json", "id long", into="value")
 
 
 def test_required_fields_of_json(spark: SparkSession) -> None:
@@ -153,12 +165,11 @@ def test_schemas_come_from_files_too(spark: SparkSession, tmp_path: Path) -> Non
     (tmp_path / "order.avsc").write_text(AVRO)
     (tmp_path / "order.proto").write_text(PROTO)
     encoded = encode(orders(spark, "avro"), "avro", tmp_path / "order.avsc")
-    good, _ = decode(encoded, "avro", f"file:{tmp_path}/order.avsc")
-    assert good.count() == 2
-    assert (
-        len(encode(orders(spark, "protobuf"), "protobuf", tmp_path / "order.proto", message="Order").take(2))
-        == 2
-    )
+    good, bad = decode(encoded, "avro", f"file:{tmp_path}/order.avsc")
+    assert good.select("decoded.*").columns == orders(spark, "avro").columns
+    assert bad.columns == ["value", "error"]
+    rows = encode(orders(spark, "protobuf"), "protobuf", tmp_path / "order.proto", message="Order")
+    assert rows.columns == ["value"]
 
 
 @pytest.mark.parametrize(

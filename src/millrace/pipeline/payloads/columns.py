@@ -6,19 +6,17 @@ A payload that does not fit is a row of its own, never the end of a query.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple, overload
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.payloads.json_payload import CORRUPT, JsonPayload
+from millrace.pipeline.payloads.json_payload import CORRUPT, TO_JSON, JsonPayload
 from millrace.pipeline.payloads.schemas import Payload, SchemaSource, Undecodable, read_payload
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ERROR: Final = "error"
 """The column that says why a payload does not fit."""
@@ -140,7 +138,7 @@ def encode(
     source = sf.struct(*[_named(name) for name in chosen])
     payload.check_encodable(StructType([df.schema[name] for name in chosen]))
     if isinstance(payload, JsonPayload):
-        encoded = sf.encode(sf.to_json(source), "UTF-8")
+        encoded = sf.encode(sf.to_json(source, TO_JSON), "UTF-8")
         marked = df.withColumn(_RESULT, sf.struct(encoded.alias(_VALUE), _no_text().alias(ERROR)))
     else:
         kind = StructType([StructField(_VALUE, BinaryType()), StructField(ERROR, StringType())])
@@ -190,8 +188,6 @@ def _explaining(payload: JsonPayload) -> Callable[[Column], Column]:
     schema = payload.spark_type
 
     def explain_all(values: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
         texts = [None if value is None else explain(value, schema) for value in values.to_pylist()]
         return pa.array(texts, pa.string())
 
@@ -237,9 +233,10 @@ def _encoding(payload: Payload, kind: StructType) -> Callable[[Column], Column]:
 
 
 def _arrow_function(function: Callable[[Any], Any], kind: DataType) -> Callable[[Column], Column]:
-    made = arrow_udf(function, kind, ArrowUDFType.SCALAR)
+    # What kind of function it is, Spark learns from its annotations.
+    make: Any = arrow_udf
     # Otherwise the optimiser copies the call into the filter behind it, and every payload is parsed twice.
-    found: Callable[[Column], Column] = made.asNondeterministic()
+    found: Callable[[Column], Column] = make(function, kind).asNondeterministic()
     return found
 
 

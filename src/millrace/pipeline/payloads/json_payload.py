@@ -25,6 +25,11 @@ from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, schema_text
 
 CORRUPT: Final = "_millrace_corrupt"
+TO_JSON: Final = {
+    # Spark would cut microseconds off.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 @dataclass(frozen=True, slots=True)
