@@ -24,6 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.pipeline)
+            if item.get_closest_marker("timeout") is None:
+                # The first test of all waits for Spark's start.
+                item.add_marker(pytest.mark.timeout(600))
             # The bridge to the JVM leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
 

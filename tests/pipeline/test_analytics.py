@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millrace.cli.main import CLI
 from millrace.pipeline.analytics import lag, table
 from millrace.pipeline.analytics.measurement import Measure
 from millrace.pipeline.analytics.run import AnalyticsOptions, measure_topics
@@ -99,27 +101,22 @@ def test_a_topic_that_is_not_there_is_named(
         measured(spark, broker, "nowhere", tmp_path / "table", run_ms=1)
 
 
-@pytest.mark.slow
 def test_the_command_measures_and_writes_both_reports(
-    spark: SparkSession, broker: MillraceProcess, make_topic: MakeTopic, tmp_path: Path
+    spark: SparkSession,
+    broker: MillraceProcess,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As users run it: in a process, with a Spark of its own."""
+    """In this process and on the session of all tests: a Spark of its own would take longer than all else."""
+    monkeypatch.setattr("millrace.pipeline.session.make_session", lambda **_: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
     topic = make_topic(partitions=2, stem="reported")
     send(broker.bootstrap, topic, 300, partition=1, key="key", size=50)
-    words = [
-        "pipeline",
-        "analytics",
-        topic,
-        "--into",
-        str(tmp_path / "table"),
-        "-b",
-        broker.bootstrap,
-        "--json",
-    ]
-    words += ["--master", "local[1]"]
-    words += ["--report", str(tmp_path / "report.html"), "--report", str(tmp_path / "report.png")]
-    answer = run_millrace(*words, timeout_s=240)
-    assert answer.returncode == 0, answer.stderr
+    words = ["pipeline", "analytics", topic, "--into", str(tmp_path / "table"), "-b", broker.bootstrap]
+    words += ["--report", str(tmp_path / "report.html"), "--report", str(tmp_path / "report.png"), "--json"]
+    answer = CliRunner().invoke(CLI, words, catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
     found = json.loads(answer.stdout.splitlines()[-1])
     assert found["messages"] == 300
     assert found["hot_partitions"] == [1]
