@@ -109,6 +109,11 @@ class ProgressBoard:
             ),
         )
 
+    def forget(self, run_id: str) -> None:
+        """A query that is started again under the same name: its first start is not to be shown."""
+        with self._lock:
+            self._queries.pop(run_id, None)
+
     def batch_job(self, name: str, *, state: str, rows: int = 0, error: str | None = None) -> None:
         """A sink that is written once as a whole has no events: whoever runs it tells the board."""
         self._change(name, lambda known: replace(known, name=name, state=state, rows=rows, error=error))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millrace.pipeline.declared import sinks
@@ -32,13 +33,26 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 STATUS_INTERVAL_S: Final = 1.0
-SETTLE_S: Final = 10.0
+SETTLE_S: Final = 15.0
 # How long a batch may take to end after the wish to stop; then it is broken off, and done again next time.
 STOP_TIMEOUT_S: Final = 300.0
+# A worker has ten seconds to report, a limit that Spark does not let us change; on a busy machine it may need
+# longer. Nothing has been read or written then, so that another try is safe.
+_WORKER_TOO_SLOW: Final = "Python worker failed to connect back"
+_TRIES: Final = 6
 
 
 class QueryFailed(PipelineError):
     """One of the queries ended with an error; the others were stopped."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A query, and how it is started again."""
+
+    start: Callable[[], StreamingQuery]
+    query: StreamingQuery
+    tries: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +67,7 @@ class Runner:
     metrics_url: str | None = None
     once: bool = False
     stop_timeout_s: float = STOP_TIMEOUT_S
-    _queries: list[StreamingQuery] = field(default_factory=list)
+    _running: list[_Running] = field(default_factory=list)
     _signalled: bool = False
     _began_at: str = ""
     _status_at: float = 0.0
@@ -104,14 +118,15 @@ class Runner:
         for sink in pipeline.sinks.values():
             if pipeline.is_streaming(sink.view):
                 sink = self._with_trigger(sink)
+                start = partial(
+                    sinks.start_stream,
+                    frames.views[sink.view],
+                    sink,
+                    checkpoint=f"{root}/{sink.name}",
+                    pipeline=pipeline.name,
+                )
                 with self._located(sink):
-                    query = sinks.start_stream(
-                        frames.views[sink.view],
-                        sink,
-                        checkpoint=f"{root}/{sink.name}",
-                        pipeline=pipeline.name,
-                    )
-                self._queries.append(query)
+                    self._add(start)
         for name, rejected in frames.rejected.items():
             self._start_dead_letters(name, rejected, root)
 
@@ -123,14 +138,22 @@ class Runner:
         if not source.streaming:
             sinks.write_dead_letters_once(rejected, source)
             return
-        self._queries.append(
-            sinks.start_dead_letters(
-                rejected,
-                source,
-                checkpoint=f"{root}/{name}.dead_letters",
-                trigger=self._with_trigger(readers[0]).trigger,
-            )
+        start = partial(
+            sinks.start_dead_letters,
+            rejected,
+            source,
+            checkpoint=f"{root}/{name}.dead_letters",
+            trigger=self._with_trigger(readers[0]).trigger,
         )
+        self._add(start)
+
+    def _add(self, start: Callable[[], StreamingQuery]) -> None:
+        """Start a query and let it find its sources: several workers that start at once delay each other."""
+        query = start()
+        self._running.append(_Running(start, query))
+        deadline = time.monotonic() + SETTLE_S
+        while query.isActive and "Initializing" in query.status["message"] and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def _write_once(self, frames: Frames, sink: Sink) -> None:
         self.board.batch_job(sink.name, state="running")
@@ -154,10 +177,10 @@ class Runner:
     def _watch(self) -> str:
         """Until the last query ends; a failure of one ends all."""
         while True:
-            for query in self._queries:
+            for running in self._running:
+                query = running.query
                 if not query.isActive and (failure := query.exception()) is not None:
-                    name = query.name or str(query.id)
-                    raise QueryFailed(f"{name}: {explain(failure)}")
+                    self._start_again(running, failure)
             if not any(query.isActive for query in self._queries):
                 return "finished"
             if self._signalled or self.state.is_asked_to_stop():
@@ -166,6 +189,20 @@ class Runner:
                 return "stopped"
             self._tick("running")
             time.sleep(POLL_S)
+
+    @property
+    def _queries(self) -> list[StreamingQuery]:
+        return [running.query for running in self._running]
+
+    def _start_again(self, running: _Running, failure: Exception) -> None:
+        name = running.query.name or str(running.query.id)
+        reason = explain(failure)
+        if _WORKER_TOO_SLOW not in reason or running.tries >= _TRIES:
+            raise QueryFailed(f"{name}: {reason}")
+        self.say(f"{name}: a worker took too long to start; trying again")
+        self.board.forget(str(running.query.runId))
+        running.query = running.start()
+        running.tries += 1
 
     def _finish_batches(self) -> None:
         """Let each query end the batch it is in: stopped between two, nothing has to be done again."""

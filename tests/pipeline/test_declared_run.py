@@ -1,0 +1,430 @@
+"""Declared pipelines on a real Spark against a real broker: what a file says comes out, exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+
+from millrace.pipeline.declared.check import load
+from millrace.pipeline.declared.deep import examine_deeply, plans
+from millrace.pipeline.declared.jdbc import Target
+from millrace.pipeline.declared.model import JdbcSink
+from millrace.pipeline.declared.run import QueryFailed, Runner
+from millrace.pipeline.declared.state import state_directory
+from millrace.pipeline.progress import ProgressBoard
+from tests.harness.millrace import MILLRACE, MillraceProcess, run_millrace
+from tests.pipeline.conftest import MakeTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEADLINE_S = 120.0
+NOON_MS = 1_769_860_800_000  # 2026-01-31T12:00Z
+
+
+def send(bootstrap: str, topic: str, values: Iterable[object]) -> None:
+    producer: Any = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for value in values:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, data)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def received(bootstrap: str, topic: str, at_least: int) -> list[Any]:
+    """Every committed message of a topic, to its end; a commit returns before all can see it."""
+    consumer: Any = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+    consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in partitions])
+    found: list[Any] = []
+    open_partitions = set(partitions)
+    deadline = time.monotonic() + DEADLINE_S
+    while open_partitions or len(found) < at_least:
+        assert time.monotonic() < deadline, f"{topic}: {len(found)} of {at_least}"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is None:
+            found.append(message)
+            open_partitions.add(message.partition())
+        else:
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+            open_partitions.discard(message.partition())
+    consumer.close()
+    return found
+
+
+def run_once(spark: SparkSession, path: Path) -> ProgressBoard:
+    """One run in this process, of all that is there."""
+    pipeline, _ = load(path)
+    state = state_directory(path, pipeline.name)
+    board = ProgressBoard(pipeline.name)
+    runner = Runner(
+        pipeline=pipeline, state=state, board=board, say=lambda _text: None, master="local", once=True
+    )
+    with state.held(pipeline.name):
+        assert runner.run(lambda: spark) == "finished"
+    status = state.status()
+    assert status is not None
+    assert status["state"] == "finished"
+    return board
+
+
+def write_file(folder: Path, text: str, **names: str) -> Path:
+    for name, value in names.items():
+        text = text.replace(f"@{name}@", value)
+    path = folder / "pipeline.yaml"
+    path.write_text(text)
+    return path
+
+
+def order(number: int, *, minute: int, customer: int = 1, cents: int = 100) -> dict[str, Any]:
+    at = f"2026-01-31T12:{minute:02d}:{number % 60:02d}Z"
+    return {"order_id": number, "customer_id": customer, "cents": cents, "at": at}
+
+
+ORDERS = """\
+pipeline: orders
+bootstrap.servers: @bootstrap@
+functions:
+  @function@: {call: @module@:shout, returns: string}
+sources:
+  orders:
+    topic: @orders@
+    format: json
+    schema: order_id bigint, customer_id int, cents bigint, at timestamp
+    dead_letters: @dead@
+    watermark: at 1 minute
+  customers:
+    files: customers.csv
+    schema: customer_id int, country string
+    options: {header: true}
+steps:
+  real_orders:
+    deduplicate: order_id
+    sql: SELECT order_id, customer_id, cents, at FROM orders WHERE cents > 0
+  known: |
+    SELECT o.*, @function@(c.country) AS country
+    FROM real_orders o JOIN customers c ON o.customer_id = c.customer_id
+  revenue: |
+    SELECT date_format(window.start, 'HH:mm') AS minute, country, count(*) AS orders, sum(cents) AS cents
+    FROM known
+    GROUP BY window(at, '1 minute'), country
+sinks:
+  lake: {from: known, delta: lake, partition_by: country}
+  revenue: {from: revenue, topic: @revenue@, key: country, format: json}
+"""
+
+
+def test_join_window_watermark_and_deduplication_come_out_exactly_once(
+    spark: SparkSession, broker: MillraceProcess, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Two runs of one file: the second goes on where the first ended."""
+    orders, revenue, dead = (make_topic(2, stem=stem) for stem in ("orders", "revenue", "dead"))
+    module = f"functions_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text("def shout(text):\n    return text.upper()\n")
+    (tmp_path / "customers.csv").write_text("customer_id,country\n1,fi\n2,nl\n")
+    names = {"bootstrap": broker.bootstrap, "orders": orders, "revenue": revenue, "dead": dead}
+    path = write_file(tmp_path, ORDERS, module=module, function="shout", **names)
+
+    first = [order(n, minute=0, customer=1 + n % 2) for n in range(20)]
+    send(broker.bootstrap, orders, [*first, *first[:5], b"{broken", order(98, minute=0, cents=-1)])
+    run_once(spark, path)
+    send(broker.bootstrap, orders, [*first[:3], order(30, minute=5), order(31, minute=9)])
+    board = run_once(spark, path)
+
+    table = spark.read.format("delta").load(str(tmp_path / "lake")).collect()
+    assert Counter(row["order_id"] for row in table) == Counter([*range(20), 30, 31])
+    assert {row["country"] for row in table} == {"FI", "NL"}
+    sent = received(broker.bootstrap, revenue, at_least=3)
+    windows = [json.loads(message.value()) for message in sent]
+    # The last window is still open: its watermark has not passed.
+    assert sorted((each["minute"], each["country"], each["orders"]) for each in windows) == [
+        ("12:00", "FI", 10),
+        ("12:00", "NL", 10),
+        ("12:05", "FI", 1),
+    ]
+    assert {message.key() for message in sent} == {b"FI", b"NL"}
+    (letter,) = received(broker.bootstrap, dead, at_least=1)
+    assert letter.value() == b"{broken"
+    assert any(name.endswith("reason") and b"JSON" in value for name, value in letter.headers())
+    queries = {query.name: query for query in board.snapshot()}
+    assert set(queries) == {"lake", "revenue", "orders.dead_letters"}
+    assert queries["lake"].rows == 5
+    assert queries["lake"].lag == 0
+
+
+TOTALS = """\
+pipeline: totals
+bootstrap.servers: @bootstrap@
+sources:
+  orders:
+    topic: @orders@
+    format: json
+    schema: order_id bigint, customer_id int, cents bigint, at timestamp
+sinks:
+  database:
+    sql: SELECT customer_id, count(*) AS orders, sum(cents) AS cents FROM orders GROUP BY customer_id
+    mode: update
+    jdbc: jdbc:derby:memory:@database@;create=true
+    table: totals
+    key: customer_id
+  changes:
+    sql: SELECT customer_id, count(*) AS orders FROM orders GROUP BY customer_id
+    mode: update
+    topic: @changes@
+    key: customer_id
+"""
+
+
+def test_totals_are_kept_in_a_database_and_changes_sent_exactly_once(
+    spark: SparkSession, broker: MillraceProcess, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    orders, changes = make_topic(2, stem="orders"), make_topic(1, stem="changes")
+    database = f"d{tmp_path.name.replace('-', '')}"
+    path = write_file(
+        tmp_path, TOTALS, bootstrap=broker.bootstrap, orders=orders, changes=changes, database=database
+    )
+    send(broker.bootstrap, orders, [order(n, minute=0, customer=n % 3) for n in range(30)])
+    run_once(spark, path)
+    send(broker.bootstrap, orders, [order(n, minute=1, customer=1) for n in range(30, 35)])
+    run_once(spark, path)
+
+    url = f"jdbc:derby:memory:{database}"
+    rows = spark.read.format("jdbc").options(url=url, dbtable="totals").load().collect()
+    assert sorted((row["customer_id"], row["orders"], row["cents"]) for row in rows) == [
+        (0, 10, 1000),
+        (1, 15, 1500),
+        (2, 10, 1000),
+    ]
+    sent = [json.loads(message.value()) for message in received(broker.bootstrap, changes, at_least=4)]
+    assert Counter((each["customer_id"], each["orders"]) for each in sent) == Counter(
+        [(0, 10), (1, 10), (2, 10), (1, 15)]
+    )
+
+
+def test_a_batch_that_comes_again_changes_nothing_in_a_database(spark: SparkSession, tmp_path: Path) -> None:
+    """As after a crash between the database's commit and Spark's: the batch is done again."""
+    url = f"jdbc:derby:memory:again{tmp_path.name.replace('-', '')};create=true"
+    from millrace.pipeline.declared.mistakes import Mark
+
+    sink = JdbcSink(name="s", mark=Mark(1), view="v", url=url, table="numbers")
+    target = Target(spark, sink)
+    for batch_id, numbers in ((0, [1, 2]), (0, [1, 2]), (1, [3]), (0, [1, 2])):
+        frame = spark.createDataFrame([(number,) for number in numbers], "n int")
+        target.write_batch(frame, "query", batch_id)
+    rows = spark.read.format("jdbc").options(url=url, dbtable="numbers").load().collect()
+    assert sorted(row["n"] for row in rows) == [1, 2, 3]
+
+
+COPY = """\
+pipeline: copy
+bootstrap.servers: @bootstrap@
+sources:
+  people: {files: people.jsonl, schema: "id bigint, name string"}
+steps:
+  adults: SELECT id, upper(name) AS name FROM people WHERE id < 3
+sinks:
+  people: {from: adults, topic: @people@, key: id}
+  files: {from: adults, parquet: copy}
+"""
+
+
+def test_what_is_no_stream_is_written_once(
+    spark: SparkSession, broker: MillraceProcess, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    people = make_topic(1, stem="people")
+    lines = [json.dumps({"id": number, "name": f"n{number}"}) for number in range(5)]
+    (tmp_path / "people.jsonl").write_text("\n".join(lines))
+    run_once(spark, write_file(tmp_path, COPY, bootstrap=broker.bootstrap, people=people))
+    sent = received(broker.bootstrap, people, at_least=3)
+    assert {(message.key(), message.value()) for message in sent} == {
+        (
+            str(number).encode(),
+            json.dumps({"id": number, "name": f"N{number}"}, separators=(",", ":")).encode(),
+        )
+        for number in range(3)
+    }
+    assert spark.read.parquet(str(tmp_path / "copy")).count() == 3
+
+
+DEEP = """\
+pipeline: deep
+sources:
+  orders:
+    topic: orders
+    format: json
+    schema: id bigint, cents bigint, at timestamp
+    watermark: at 1 minute
+steps:
+  typo: |
+    SELECT id,
+           cent
+    FROM orders
+  broken: SELECT id FROM orders WHERE WHERE
+  unknown: SELECT frobnicate(id) FROM orders
+  fine: SELECT id, at FROM orders
+sinks:
+  a: {from: fine, topic: out, key: idd}
+  b: {from: fine, delta: lake, partition_by: day}
+  c: {sql: SELECT * FROM typo, console: true}
+"""
+
+
+def test_spark_finds_what_only_it_can_know_with_the_line(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_file(tmp_path, DEEP)
+    pipeline, _ = load(path)
+    found = {each.mark.line: each.text() for each in examine_deeply(spark, pipeline, tmp_path / "scratch")}
+    assert "cent" in found[11]
+    assert "syntax error" in found[13].lower()
+    assert "frobnicate" in found[14]
+    assert "has no column 'idd'; did you mean 'id'?" in found[17]
+    assert "partition_by: fine has no column 'day'" in found[18]
+    assert set(found) == {11, 13, 14, 17, 18}
+
+
+def test_sparks_plan_can_be_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    text = (
+        "pipeline: p\nsources: {orders: {topic: orders}}\nsinks: {s: {from: orders, topic: t, format: raw}}\n"
+    )
+    pipeline, _ = load(write_file(tmp_path, text))
+    assert "Physical Plan" in plans(spark, pipeline, tmp_path, "simple")["s"]
+
+
+def test_a_query_that_fails_ends_the_run_with_one_line(
+    spark: SparkSession, broker: MillraceProcess, topic: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    text = (
+        f"pipeline: p\nbootstrap.servers: {broker.bootstrap}\n"
+        f"sources: {{a: {{topic: {topic}, format: text}}}}\n"
+        "sinks:\n  bad: {sql: SELECT raise_error(value) AS x FROM a, parquet: out}\n"
+        f"  good: {{from: a, topic: {make_topic()}, format: text}}\n"
+    )
+    path = write_file(tmp_path, text)
+    send(broker.bootstrap, topic, [b"this is why"])
+    with pytest.raises(QueryFailed, match=r"bad: .*this is why"):
+        run_once(spark, path)
+    status = state_directory(path, "p").status()
+    assert status is not None
+    assert status["state"] == "failed"
+    assert "this is why" in status["error"]
+    assert "\n\tat " not in status["error"]
+
+
+PART = 6_000
+NUMBERS = """\
+pipeline: numbers
+bootstrap.servers: @bootstrap@
+spark: {spark.sql.shuffle.partitions: 2, spark.driver.memory: 1g}
+sources:
+  numbers:
+    topic: @numbers@
+    format: json
+    schema: n bigint
+    options: {maxOffsetsPerTrigger: 1000}
+sinks:
+  doubled: {sql: "SELECT n, 2 * n AS twice FROM numbers", topic: @doubled@, key: n}
+"""
+
+
+@pytest.fixture
+def command_environment() -> dict[str, str]:
+    return os.environ | {"PYTHONUNBUFFERED": "1"}
+
+
+def start_run(path: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[bytes]:
+    with (path.parent / "run.log").open("ab") as log:
+        return subprocess.Popen(
+            [MILLRACE, "pipeline", "run", str(path), "--master", "local[2]", *words],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def wait_for_batch(path: Path, process: subprocess.Popen[bytes], batch: int) -> dict[str, Any]:
+    """Until `millrace pipeline status` says that so many batches are done."""
+    state = state_directory(path, "numbers")
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        status = state.status()
+        if status is not None and status["pid"] == process.pid and status["queries"]:
+            (query,) = status["queries"]
+            if query["batch"] is not None and query["batch"] >= batch:
+                return status
+        assert process.poll() is None, (path.parent / "run.log").read_text()[-3000:]
+        assert time.monotonic() < deadline, (path.parent / "run.log").read_text()[-3000:]
+        time.sleep(0.05)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """The command, the JVM and the workers that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+@pytest.mark.slow
+def test_kill_9_restart_status_and_stop_leave_every_row_exactly_once(
+    broker: MillraceProcess, make_topic: MakeTopic, tmp_path: Path, command_environment: dict[str, str]
+) -> None:
+    numbers, doubled = make_topic(2, stem="numbers"), make_topic(2, stem="doubled")
+    path = write_file(tmp_path, NUMBERS, bootstrap=broker.bootstrap, numbers=numbers, doubled=doubled)
+
+    def send_part(part: int) -> None:
+        """Each run finds rows of its own, however fast the one before was."""
+        send(broker.bootstrap, numbers, ({"n": number} for number in range(part * PART, (part + 1) * PART)))
+
+    send_part(0)
+    process = start_run(path, command_environment)
+    try:
+        wait_for_batch(path, process, 1)
+        # The whole group at once: no part of it lives to tidy up.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+        assert "numbers: died" in run_millrace("pipeline", "status", str(path)).stdout
+
+        send_part(1)
+        process = start_run(path, command_environment, "--metrics", "0")
+        status = wait_for_batch(path, process, 2)
+        refused = run_millrace("pipeline", "run", str(path))
+        assert (refused.returncode, "runs already, as process" in refused.stderr) == (1, True)
+        with urllib.request.urlopen(status["metrics"], timeout=30) as answer:
+            assert b'millrace_pipeline_rows_total{pipeline="numbers",query="doubled"}' in answer.read()
+        shown = run_millrace("pipeline", "status", str(path), "--json")
+        assert json.loads(shown.stdout)["state"] == "running"
+        stopped = run_millrace("pipeline", "stop", str(path), timeout_s=DEADLINE_S)
+        assert (stopped.returncode, stopped.stdout) == (0, "stopped numbers\n")
+        assert process.wait(60) == 0
+
+        send_part(2)
+        process = start_run(path, command_environment, "--once")
+        assert process.wait(DEADLINE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
+    finally:
+        end_group(process)
+    sent = received(broker.bootstrap, doubled, at_least=3 * PART)
+    found = Counter(json.loads(message.value())["n"] for message in sent)
+    assert found == Counter(range(3 * PART))
+    assert "numbers: finished" in (tmp_path / "run.log").read_text()
