@@ -27,7 +27,7 @@ except that ApiVersions of an unknown version is answered with the versions that
 NOTES: Final[dict[int, str]] = {
     0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients "
     "that look for them, and they are refused, as in Kafka 4",
-    1: "with sessions, topic ids and leader epochs; a single broker names no replica in the reader's rack",
+    1: "with sessions, topic ids and leader epochs, and replicas in the reader's rack where that is set up",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
     10: "groups and transactional ids; there is no coordinator for share groups. The first request creates "

@@ -26,6 +26,7 @@ from millrace.broker.membership import Membership
 from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
 from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.readiness import Readiness
+from millrace.broker.replication import Replication
 from millrace.broker.server import Server, ServerLimits
 from millrace.broker.services import Services
 from millrace.broker.surroundings import Surroundings, of_this_machine
@@ -114,6 +115,8 @@ class Broker:
         self._reconciler: Reconciler | None = None
         self._membership: Membership | None = None
         """In a cluster only."""
+        self._replication: Replication | None = None
+        """Likewise."""
         self._groups: Groups | None = None
         self._group_reports: GroupReports | None = None
 
@@ -182,6 +185,14 @@ class Broker:
         replicas = LocalReplicas(
             directory, self.partitions, node_id=node_id, flush_wanted=self._flusher.wanted
         )
+        if config.is_clustered:
+            self._replication = Replication(
+                metadata, self.partitions, config=lambda: self._config, chance=self._chance
+            )
+            replicas.roles = self._replication
+            replicas.latest_state = self._replication.state_of
+            # Until this broker has its place in the cluster, others may lead what it led before.
+            replicas.fence(True)
         reconciler = Reconciler(
             metadata,
             replicas,
@@ -215,13 +226,15 @@ class Broker:
                 surroundings=self._surroundings,
                 is_clean=directory.progress.is_clean,
             )
+            self._membership.on_fence.append(replicas.fence)
             await self._membership.prepare()
         else:
             await metadata.register_broker(broker)
         await reconciler.start(tasks)
         self._groups = self._start_groups(tasks, metadata)
         self._producer_ids = ProducerIds(metadata)
-        self._markers = Markers(metadata, self.partitions, self._groups, self._clock)
+        others = None if self._replication is None else self._replication.transactions
+        self._markers = Markers(metadata, self.partitions, self._groups, self._clock, others)
         self._transactions = self._start_transactions(tasks, metadata, self._markers)
         coordinators = (self._groups.runtime, self._transactions.runtime)
 
@@ -318,6 +331,9 @@ class Broker:
             ),
             fetch_bytes_max=config.integer("fetch.max.bytes"),
         )
+        if self._replication is not None:
+            services.replica_sessions = self._replication.sessions
+            services.remote_transactions = self._replication.transactions
         self._services = services
         self._cleaner = LogCleaner(
             self.directory.logs.values,
@@ -375,6 +391,8 @@ class Broker:
         if self._membership is not None:
             # Last of all: from now on others send requests here.
             await self._membership.join(tasks, bound_ports)
+        if self._replication is not None:
+            self._replication.start(tasks)
         self.readiness.phase = "ready"
 
     # Running.
@@ -499,6 +517,8 @@ class Broker:
         await self._server.stop(STOP_GRACE_S)
         if self._membership is not None:
             await self._membership.leave()
+        if self._replication is not None:
+            self._replication.stop()
         try:
             async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
                 await self.directory.close()

@@ -1,18 +1,27 @@
-"""The partitions of this broker as the metadata wants them: logs opened, leaders in office, settings
-applied."""
+"""The partitions of this broker as the metadata wants them: logs opened, leaders in office, followers
+following, settings applied."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.log.config import LogConfig
 from millrace.log.log_directory import LogDirectory
 from millrace.metadata.config_definitions import TopicSettings
-from millrace.metadata.image import TopicState
+from millrace.metadata.image import NO_LEADER, PartitionState, TopicState
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
+
+
+class Roles(Protocol):
+    """Who carries out the roles of partitions with several replicas."""
+
+    def lead(self, partition: Partition, state: PartitionState) -> None: ...
+    def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None: ...
+    def forget(self, partition: Partition) -> None: ...
 
 
 class LocalReplicas:
@@ -30,6 +39,11 @@ class LocalReplicas:
         self._flush_wanted = flush_wanted
         self.leadership_changed: Callable[[Partition], None] = _nobody_listens
         """Set by the assembly: called for each partition that came, went, or has a new leader epoch."""
+        self.roles: Roles | None = None
+        """Set by the assembly, before anything is started."""
+        self.latest_state: Callable[[Partition], PartitionState | None] = _nothing_is_known
+        """Set by the assembly: what the metadata says at this moment, which may not be carried out yet."""
+        self._is_fenced = False
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         missing = [number for number in partitions if self._partitions.find(topic.name, number) is None]
@@ -48,11 +62,39 @@ class LocalReplicas:
     def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
             partition = self._partitions.find(topic.name, number)
-            state = topic.partitions[number]
-            if partition is not None and state.leader == self._node_id:
-                partition.require_replicas(in_sync_count=len(state.isr))
-                partition.lead(self._node_id, state.leader_epoch)
+            if partition is not None and partition.topic_id == topic.topic_id:
+                self._take_role(partition, topic.partitions[number])
+
+    def fence(self, is_fenced: bool) -> None:
+        """Stop leading, since others may lead by now; or go on with what the metadata says now."""
+        self._is_fenced = is_fenced
+        for partition in list(self._partitions):
+            state = self.latest_state(partition)
+            if state is not None:
+                self._take_role(partition, state)
+            elif is_fenced:
+                partition.follow(NO_LEADER, partition.leader_epoch)
                 self.leadership_changed(partition)
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        """Idempotent: what has not changed stays as it is. A term that is over says nothing."""
+        roles = self.roles
+        if state.leader_epoch < partition.leader_epoch:
+            return
+        leads_here = state.leader == self._node_id and not self._is_fenced
+        if leads_here and (len(state.replicas) == 1 or roles is None):
+            if roles is not None:
+                roles.forget(partition)
+            partition.require_replicas(in_sync_count=len(state.isr))
+            partition.lead(self._node_id, state.leader_epoch)
+        elif roles is None:
+            partition.follow(NO_LEADER, state.leader_epoch)
+        elif leads_here:
+            roles.lead(partition, state)
+        else:
+            leader_id = NO_LEADER if state.leader == self._node_id else state.leader
+            roles.follow(partition, leader_id, state)
+        self.leadership_changed(partition)
 
     def configure(self, topic: TopicState, settings: TopicSettings) -> None:
         for partition in self._partitions.by_name.get(topic.name, {}).values():
@@ -83,8 +125,15 @@ class LocalReplicas:
     async def _delete_log(self, topic_partition: TopicPartition) -> None:
         partition = self._partitions.remove(topic_partition)
         if partition is not None:
+            if self.roles is not None:
+                self.roles.forget(partition)
             self.leadership_changed(partition)
         await self._directory.delete(topic_partition)
+
+
+def _nothing_is_known(_partition: Partition) -> PartitionState | None:
+    """Until the assembly says who knows."""
+    return None
 
 
 def _nobody_listens(_partition: Partition) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
+from millrace.broker.remote_transactions import PartitionGone
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import NodeId, TopicPartition
 from millrace.groups.commands import EndOffsetTransaction
 from millrace.groups.service import OFFSETS_TOPIC, Groups
 from millrace.log.errors import CoordinatorFenced, ProducerFenced
@@ -36,12 +38,29 @@ class Gone(MillraceError):
         super().__init__(f"there is no {partition}")
 
 
+class OtherBrokers(Protocol):
+    """The way to partitions that other brokers lead."""
+
+    def leader_elsewhere(self, place: TopicPartition) -> NodeId | None: ...
+    def write_marker(
+        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, settled: Settled
+    ) -> None: ...
+
+
 class Markers:
-    def __init__(self, metadata: Metadata, partitions: Partitions, groups: Groups, clock: Clock) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        partitions: Partitions,
+        groups: Groups,
+        clock: Clock,
+        others: OtherBrokers | None = None,
+    ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._groups = groups
         self._clock = clock
+        self._others = others
 
     def write_for_coordinator(
         self, place: TopicPartition, marker: EndMarker, written: Callable[[bool], None]
@@ -49,17 +68,23 @@ class Markers:
         """As a coordinator wants it: done, which a partition that is gone or knows better is too, or not."""
 
         def settled(error: MillraceError | None) -> None:
-            is_done = error is None or isinstance(error, Gone | ProducerFenced | CoordinatorFenced)
+            is_done = error is None or isinstance(
+                error, Gone | PartitionGone | ProducerFenced | CoordinatorFenced
+            )
             if error is not None:
                 log.info("%s: no marker for producer %d: %s", place, marker.producer_id, error)
             written(is_done)
 
-        self.write(place, marker, settled)
+        leader_id = None if self._others is None else self._others.leader_elsewhere(place)
+        if self._others is not None and leader_id is not None:
+            self._others.write_marker(leader_id, place, marker, settled)
+        else:
+            self.write(place, marker, settled)
 
     def write(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
-        """Write a marker; `settled` is called when it is committed, at once if it can be."""
+        """Write a marker here; `settled` is called when it is committed, at once if it can be."""
         partition = self._partitions.find(*place)
-        if partition is None:
+        if partition is None or not partition.is_leader:
             is_known = self._metadata.image.partition(*place) is not None
             settled(NotHere(place) if is_known else Gone(place))
             return

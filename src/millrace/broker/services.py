@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING
 from millrace.broker.answer_cache import AnswerCache
 from millrace.broker.staging import Staging
 from millrace.broker.wakeups import Wakeups
+from millrace.core.ids import NodeId
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.framing import NodeEndpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millrace.broker.config import BrokerConfig
     from millrace.broker.fetch_sessions import FetchSessions
     from millrace.broker.markers import Markers
     from millrace.broker.producer_ids import ProducerIds
+    from millrace.broker.remote_transactions import RemoteTransactions
+    from millrace.broker.replica_sessions import ReplicaSessions
     from millrace.core.clock import Clock
+    from millrace.core.ids import TopicId
     from millrace.groups.service import Groups
     from millrace.log.log_directory import LogDirectory
     from millrace.metadata.service import Metadata
+    from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
     from millrace.transactions.service import Transactions
 
@@ -37,6 +45,9 @@ class Services:
     transactions: Transactions
     markers: Markers
     producer_ids: ProducerIds
+    replica_sessions: ReplicaSessions | None = None
+    """The followers of this broker; None where there is only one broker."""
+    remote_transactions: RemoteTransactions | None = None
     wakeups: Wakeups = field(default_factory=Wakeups)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     staging: Staging = field(init=False)
@@ -52,3 +63,53 @@ class Services:
         if self.log_directory.offline_reason is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def absence(self, topic: str, topic_id: TopicId | None, partition: int) -> ErrorCode:
+        """The same for a topic that is named by its id, or by its name where there is no id."""
+        if topic_id is None:
+            return self.absent_partition_error(topic, partition)
+        known = self.metadata.image.topics_by_id.get(topic_id)
+        if known is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return self.absent_partition_error(known.name, partition)
+
+    def endpoints_of(self, leaders: Iterable[int], listener: str) -> list[NodeEndpoint]:
+        """Where clients of a listener find these brokers."""
+        brokers = self.metadata.image.brokers
+        found = []
+        for node_id in dict.fromkeys(leaders):
+            broker = brokers.get(NodeId(node_id))
+            for endpoint in () if broker is None else broker.endpoints:
+                if endpoint.listener == listener:
+                    assert broker is not None
+                    found.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
+        return found
+
+    def read_replica(self, partition: Partition, rack: str, offset: int) -> int:
+        """A follower in the client's rack that has what it asks for; -1 if the leader is to serve it."""
+        leadership = partition.leadership
+        brokers = self.metadata.image.brokers
+        if leadership is None or self.config.optional_text("replica.selector.class") is None:
+            return -1
+        own = brokers.get(NodeId(leadership.node_id))
+        if own is not None and own.rack == rack:
+            return -1
+        for follower in leadership.followers:
+            broker = brokers.get(NodeId(follower.node_id))
+            if (
+                broker is not None
+                and broker.rack == rack
+                and follower.node_id in leadership.isr
+                and follower.log_start_offset <= offset <= follower.log_end_offset
+            ):
+                return follower.node_id
+        return -1
+
+    def current_leader(self, topic: str, topic_id: TopicId | None, partition: int) -> tuple[int, int] | None:
+        """Leader and leader epoch, for a client that asked the wrong broker."""
+        image = self.metadata.image
+        known = image.topics.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        state = known.partitions[partition]
+        return (state.leader, state.leader_epoch)

@@ -6,6 +6,9 @@ from typing import Final
 
 from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
 from millrace.broker.markers import Gone, NotHere
+from millrace.broker.peers import PeerUnreachable
+from millrace.broker.remote_transactions import MarkerRefused, PartitionGone
+from millrace.broker.replica_sessions import SessionRefused
 from millrace.coordinator import errors as coordinator_errors
 from millrace.core.errors import MillraceError
 from millrace.groups import errors as group_errors
@@ -13,7 +16,7 @@ from millrace.log import errors as log_errors
 from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
 from millrace.log.worker_messages import JobFailed, WorkerDied
 from millrace.metadata import errors as metadata_errors
-from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, UnknownLeaderEpoch
+from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
 from millrace.transactions import errors as transaction_errors
 from millrace.wire.compression import CorruptCompression, DecompressedTooLarge
 from millrace.wire.error_codes import ErrorCode
@@ -29,6 +32,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     SessionTopicIdsDiffer: ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     # Records. A batch with a sound checksum that makes no sense will make none when it is sent again, so it
     # gets INVALID_RECORD and not CORRUPT_MESSAGE, which clients retry.
@@ -127,6 +131,11 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     transaction_errors.PartitionNotInTransaction: ErrorCode.TRANSACTION_ABORTABLE,
     NotHere: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    # Between brokers; whoever meets one of these tries again.
+    PeerUnreachable: ErrorCode.UNKNOWN_SERVER_ERROR,
+    SessionRefused: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    MarkerRefused: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    PartitionGone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # The metadata store. What was asked for may or may not have happened, which is what a time-out tells.
     metadata_errors.StoreUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     metadata_errors.StoreRefused: ErrorCode.REQUEST_TIMED_OUT,

@@ -25,7 +25,12 @@ from millrace.coordinator.decision import (
     TransactionalRecord,
     TransactionEnded,
 )
-from millrace.coordinator.errors import CoordinatorLoading, NotCoordinator, RecordsTooLarge
+from millrace.coordinator.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RecordsTooLarge,
+)
 from millrace.coordinator.loading import LogReader
 from millrace.coordinator.timers import Timers
 from millrace.core.clock import Clock
@@ -104,6 +109,8 @@ class Shard:
                 encoded = self._encode(decision)
             except RecordsTooLarge as error:
                 return self._refuse(decision, error)
+            if token is not None and self._lacks_replicas():
+                return self._refuse(decision, CoordinatorNotAvailable("too few replicas are in sync"))
             self._apply(decision)
             if not self._write(encoded, decision.producer, decision.marker):
                 return NotCoordinator(self.partition.topic_partition)
@@ -151,7 +158,11 @@ class Shard:
         if not self.is_over:
             self._carry_out(self.machine.decide(command, self._clock.wall_ms(), 0), None)
 
-    def _refuse(self, decision: Decision[object], error: RecordsTooLarge) -> Outcome:
+    def _lacks_replicas(self) -> bool:
+        """What is decided now could not be committed soon: better that the client comes back later."""
+        return self.partition.leadership is not None and not self.partition.has_enough_replicas
+
+    def _refuse(self, decision: Decision[object], error: MillraceError) -> Outcome:
         log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
         if decision.replies or decision.timers:
             # The machine has moved on in its mind; what is stored says where it really is.
@@ -332,11 +343,15 @@ class Runtime:
         if delay_s:
             await asyncio.sleep(delay_s)
         while self._leads(partition):
+            office = partition.leaders_count
             try:
-                machine = await self._read(partition)
+                machine = await self._read(partition, office)
             except Exception:
                 log.exception("%s cannot be loaded, trying again", partition.topic_partition)
                 await asyncio.sleep(RETRY_S)
+                continue
+            if partition.leaders_count != office:
+                # Somebody else led meanwhile, and the log may not be what was read.
                 continue
             del self._loading[partition.index]
             shard = Shard(partition, machine, self._codec, self._clock, self._shard_failed, self._perform)
@@ -345,15 +360,19 @@ class Runtime:
             shard.start()
             return
         self._loading.pop(partition.index, None)
+        current = self._partitions.find(self.topic, partition.index)
+        if current is not None:
+            # A topic of the same name may have come, or leadership back, while this one was read.
+            self.leadership_changed(current)
 
-    async def _read(self, partition: Partition) -> Machine:
+    async def _read(self, partition: Partition, office: int) -> Machine:
         machine = self._new_machine(partition.index)
         partition_log = partition.log
         reader = LogReader(partition_log, self._codec)
         offset = partition_log.log_start_offset
         loop = asyncio.get_running_loop()
         # What is not committed yet may still vanish, and must not become state before it is.
-        while offset < partition_log.log_end_offset:
+        while offset < partition_log.log_end_offset and partition.leaders_count == office:
             found = reader.locate(offset, partition_log.high_watermark)
             if found is None:
                 await asyncio.sleep(COMMIT_WAIT_S)
@@ -371,7 +390,8 @@ class Runtime:
         self._drop(shard)
         if (
             self._tasks is not None
-            and self._partitions.find(self.topic, shard.partition.index) is shard.partition
+            and self._leads(shard.partition)
+            and shard.partition.index not in self._loading
         ):
             now = asyncio.get_running_loop().time()
             # A disk that takes no writes is not asked at every turn: to load is a lot of work.
@@ -381,7 +401,7 @@ class Runtime:
             self._load(shard.partition, RETRY_S if has_failed_again else 0.0)
 
     def _leads(self, partition: Partition) -> bool:
-        return partition.leader_id >= 0 and self._partitions.find(self.topic, partition.index) is partition
+        return partition.is_leader and self._partitions.find(self.topic, partition.index) is partition
 
     def _drop(self, shard: Shard) -> None:
         del self.shards[shard.partition.index]

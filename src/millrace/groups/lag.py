@@ -55,7 +55,7 @@ class LagReader:
             self._timestamps.clear()
         for place, (topic, index, offset) in enumerate(committed):
             partition = self._partitions.find(topic, index)
-            if partition is None or partition.leader_id < 0:
+            if partition is None or not partition.is_leader:
                 lags.append(None)
             else:
                 lags.append(self._locate(place, partition, offset, now_ms, unread))

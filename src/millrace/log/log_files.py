@@ -229,6 +229,12 @@ class LogFiles:
         """The largest epoch up to the one asked for, and where it ends; (-1, -1) if unknown."""
         return self.epochs.end_offset_of(epoch, self.log_end_offset)
 
+    def last_record_epoch(self) -> int:
+        """The leader epoch of the last record, or -1 if the log is empty or does not know."""
+        if self.log_end_offset == self.log_start_offset:
+            return NO_EPOCH
+        return self.epochs.epoch_at(self.log_end_offset - 1)
+
     def epochs_changed(self) -> None:
         """Save them now, or with the next flush if the disk is full: the batches carry them too."""
         self._latest_epoch = self.epochs.latest

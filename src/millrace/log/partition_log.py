@@ -337,44 +337,87 @@ class PartitionLog(LogFiles):
         if self._staged:
             self.settle()
         headers = batch_checks.split_batches(records, at_least=self.log_end_offset)
-        for position, header in headers:
-            batch = records[position : position + LENGTH_END + header[1]]
-            self._append_assigned(batch, header)
+        written = 0
+        while written < len(headers):
+            written += self._append_run(records, headers, written)
         if headers and not self._is_dirty:
             self._became_dirty()
         if self.log_end_offset > self._flush_at:
             self.flush_is_due = True
 
+    def _append_run(self, records: memoryview, headers: list[tuple[int, tuple[int, ...]]], first: int) -> int:
+        """Write those batches from `first` on that belong into one segment and epoch, in one write; how
+        many."""
+        start, header = headers[first]
+        segment = self._assign(header)
+        epoch = header[2]
+        end = start + LENGTH_END + header[1]
+        room = segment.size_limit - segment.size_bytes
+        count = 1
+        for position, header in headers[first + 1 :]:
+            next_end = position + LENGTH_END + header[1]
+            if (
+                header[2] != epoch
+                or next_end - start > room
+                or header[0] + header[6] > segment.offset_limit
+                or header[8] > segment.timestamp_limit
+            ):
+                break
+            end = next_end
+            count += 1
+        base = segment.size_bytes
+        self._write(segment, records[start:end])
+        segment.size_bytes = base + end - start
+        for position, header in headers[first : first + count]:
+            batch_end = position + LENGTH_END + header[1]
+            self._written(segment, base + position - start, records[position:batch_end], header)
+        return count
+
     def _append_assigned(self, batch: memoryview, header: tuple[int, ...]) -> None:
-        base_offset, epoch, delta, max_timestamp = header[0], header[2], header[6], header[8]
+        segment = self._assign(header)
+        position = segment.size_bytes
+        self._write(segment, batch)
+        segment.size_bytes = position + len(batch)
+        self._written(segment, position, batch, header)
+
+    def _assign(self, header: tuple[int, ...]) -> Segment:
+        """The segment that a batch with offsets of its own goes to; its epoch is known from now on."""
+        base_offset, epoch, max_timestamp = header[0], header[2], header[8]
+        size = LENGTH_END + header[1]
         segment = self._active
-        last_offset = base_offset + delta
+        last_offset = base_offset + header[6]
         if (
-            segment.size_bytes + len(batch) > segment.size_limit
+            segment.size_bytes + size > segment.size_limit
             or last_offset > segment.offset_limit
             or max_timestamp > segment.timestamp_limit
         ):
-            segment = self._prepare_append(len(batch), last_offset - self.log_end_offset, max_timestamp)
-        producers = self._producers
-        if producers is None:
-            producers = self._load_producers()
+            segment = self._prepare_append(size, last_offset - self.log_end_offset, max_timestamp)
+        if self._producers is None:
+            self._load_producers()
         if epoch != self._latest_epoch and self.epochs.assign(epoch, base_offset):
             self.epochs_changed()
-        position = segment.size_bytes
+        return segment
+
+    def _write(self, segment: Segment, data: memoryview) -> None:
         try:
-            segment.file.write_at(position, batch)
+            segment.file.write_at(segment.size_bytes, data)
         except StorageError as error:
             self._write_failed(segment, error)
             raise
-        segment.size_bytes = position + len(batch)
+
+    def _written(self, segment: Segment, position: int, batch: memoryview, header: tuple[int, ...]) -> None:
+        """Take a batch that is in the file into the log."""
+        base_offset, last_offset = header[0], header[0] + header[6]
         if base_offset != self.log_end_offset:
             segment.forget_recent()
-        segment.note(position, len(batch), base_offset, last_offset, max_timestamp)
+        segment.note(position, len(batch), base_offset, last_offset, header[8])
         self.log_end_offset = last_offset + 1
-        if header[9] >= 0:
-            first_offset = producers.open_since(header[9])
+        producer_id = header[9]
+        if producer_id >= 0:
+            producers = self.producers
+            first_offset = producers.open_since(producer_id)
             aborted = apply_batch(producers, header, batch, now_ms=self._home.wall_ms())
-            if first_offset >= 0 and producers.open_since(header[9]) < 0:
+            if first_offset >= 0 and producers.open_since(producer_id) < 0:
                 producers.ended.append((first_offset, last_offset))
             if aborted is not None:
                 self._note_aborted(segment, aborted)

@@ -1,7 +1,8 @@
-"""One partition on the broker that leads it: what may be appended, read and acknowledged, and who waits
-for it.
+"""One partition on one broker, its leader or a follower: what may be appended, read and acknowledged, and who
+waits for it.
 
-No I/O beside the log's own and no timers: disks are flushed and deadlines kept by the shell around it.
+No I/O beside the log's own and no timers: disks are flushed and deadlines kept by the shell around it. A
+partition with a single replica takes a shorter way: what is appended is committed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from millrace.log.log_files import StagedBatch
 from millrace.log.partition_log import Appended, PartitionLog
 from millrace.log.segment import LogSlice
 from millrace.log.transactions import EndMarker, check_marker
-from millrace.replica.waiting import FetchWaiter, OffsetWaiters
+from millrace.replica.following import Fetched, Repair, take
+from millrace.replica.leadership import Leadership
+from millrace.replica.waiting import FetchWaiter, OffsetWaiters, ReplicaReader
 from millrace.wire.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from millrace.wire.records import ControlMarker, ControlType, build_marker
 
@@ -30,6 +33,13 @@ class FencedLeaderEpoch(MillraceError):
 class UnknownLeaderEpoch(MillraceError):
     def __init__(self, partition: TopicPartition, *, asked: int, current: int) -> None:
         super().__init__(f"{partition}: the request knows leader epoch {asked}, this broker only {current}")
+
+
+class NotLeader(MillraceError):
+    def __init__(self, partition: TopicPartition, *, leader_id: int) -> None:
+        leader = "nobody" if leader_id < 0 else f"broker {leader_id}"
+        super().__init__(f"{partition}: this broker does not lead it, {leader} does")
+        self.leader_id = leader_id
 
 
 class NotEnoughReplicas(MillraceError):
@@ -65,15 +75,21 @@ class TopicStats:
 class Partition:
     __slots__ = (
         "_fetch_waiters",
+        "_replica_readers",
+        "_uncommitted_bytes",
         "answer_staged",
         "flush_wanted",
         "has_enough_replicas",
         "in_sync_count",
         "index",
+        "isr_wanted",
         "leader_epoch",
         "leader_id",
+        "leaders_count",
+        "leadership",
+        "leads_alone",
         "log",
-        "may_stage",
+        "markers_count",
         "min_insync_replicas",
         "stats",
         "topic",
@@ -98,32 +114,88 @@ class Partition:
         self.flush_wanted = flush_wanted
         self.leader_epoch = 0
         self.leader_id = -1
+        self.leads_alone = False
+        """This broker leads and there is no other replica: what is written is committed, so appends take the
+        short way, and batches may wait for others to be written with."""
+        self.leadership: Leadership | None = None
+        """What this broker knows of its followers while it leads several replicas."""
         self.in_sync_count = 1
         self.min_insync_replicas = 1
-        self.has_enough_replicas = True
-        """Whether acks=all can be promised: `min.insync.replicas` of them are in sync."""
-        self.may_stage = True
-        """Whether a batch is committed as soon as it is written, so that it may wait for others to be written
-        with."""
+        self.has_enough_replicas = False
+        """Whether this broker can promise acks=all: it leads, and `min.insync.replicas` are in sync."""
+        self.isr_wanted: Callable[[Partition], None] = _nobody_keeps_the_isr
+        """Told when a follower has caught up or lost records, so that the metadata may hear of it."""
+        self.leaders_count = 0
+        """Grows whenever this broker takes up or loses office: what was found out before may be wrong."""
+        self.markers_count = 0
+        """How many markers were written here: what was verified before the last is to be verified anew."""
+        self._uncommitted_bytes = 0
         self.answer_staged: Callable[[Partition, list[StagedBatch], MillraceError | None], None] | None = None
         """Told what became of staged batches; set by whoever stages."""
         self._fetch_waiters: dict[FetchWaiter, None] = {}
+        self._replica_readers: dict[ReplicaReader, None] = {}
         self.waiting_produces = OffsetWaiters()
         log.settled = self._settled
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leads_alone or self.leadership is not None
 
     @property
     def fetch_waiter_count(self) -> int:
         return len(self._fetch_waiters)
 
     def lead(self, leader_id: int, leader_epoch: int) -> None:
-        """Take up office for an epoch. A sole replica's whole log is committed."""
+        """Take up office for an epoch as the sole replica, whose whole log is committed."""
         assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
         # The log learns of the epoch with the first batch: reading its files now would slow the start of
         # thousands.
+        if not self.leads_alone:
+            self.leaders_count += 1
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
+        self.leads_alone = True
+        self.leadership = None
+        self.require_replicas()
         if self.log.high_watermark < self.log.log_end_offset:
             self._advance_high_watermark(self.log.log_end_offset, 0)
+
+    def lead_replicas(self, leadership: Leadership) -> None:
+        """Take up office for an epoch with followers; or take over what the metadata says of them now."""
+        assert leadership.leader_epoch >= self.leader_epoch, (leadership.leader_epoch, self.leader_epoch)
+        if self.leadership is not leadership:
+            was_leader = self.is_leader
+            # What was staged by a sole replica is committed as such.
+            self.log.settle()
+            self.leader_id = leadership.node_id
+            self.leader_epoch = leadership.leader_epoch
+            self.leads_alone = False
+            self.leadership = leadership
+            if not was_leader:
+                self.leaders_count += 1
+            # Whoever reads here knew a follower, or a leader of an older epoch.
+            self.changed()
+        self.require_replicas(in_sync_count=len(leadership.isr))
+        self.commit_what_is_replicated()
+
+    def follow(self, leader_id: int, leader_epoch: int) -> None:
+        """Somebody else leads, or nobody (-1). What waits to be committed here never will be by this
+        broker."""
+        assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
+        self.log.settle()
+        was_leader = self.is_leader
+        is_news = was_leader or leader_id != self.leader_id or leader_epoch != self.leader_epoch
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.leads_alone = False
+        self.leadership = None
+        self.has_enough_replicas = False
+        self._uncommitted_bytes = 0
+        if was_leader:
+            self.leaders_count += 1
+            self.waiting_produces.fail()
+        if is_news:
+            self.changed()
 
     def require_replicas(self, *, in_sync_count: int | None = None, min_insync: int | None = None) -> None:
         """Take over how many replicas are in sync, or how many must be for acks=all."""
@@ -131,11 +203,27 @@ class Partition:
             self.in_sync_count = in_sync_count
         if min_insync is not None:
             self.min_insync_replicas = min_insync
-        self.has_enough_replicas = self.in_sync_count >= self.min_insync_replicas
+        leadership = self.leadership
+        if leadership is not None:
+            leadership.min_insync = self.min_insync_replicas
+            self.has_enough_replicas = leadership.has_enough_replicas
+        else:
+            self.has_enough_replicas = self.leads_alone and self.in_sync_count >= self.min_insync_replicas
+
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether the high watermark has reached what may have been committed before this leader's term."""
+        leadership = self.leadership
+        return leadership is None or self.log.high_watermark >= leadership.epoch_start_offset
+
+    def refuse_unless_leader(self) -> None:
+        if not self.is_leader:
+            raise NotLeader(self.topic_partition, leader_id=self.leader_id)
 
     def refuse_if_too_few_replicas(self) -> None:
         """For acks=all: rather refuse than acknowledge what too few replicas have."""
         if not self.has_enough_replicas:
+            self.refuse_unless_leader()
             raise NotEnoughReplicas(
                 self.topic_partition, in_sync=self.in_sync_count, required=self.min_insync_replicas
             )
@@ -151,6 +239,8 @@ class Partition:
 
         Transactional ones only from callers that know the transaction: see `append_transactional`. With a
         token the answer may be STAGED: `answer_staged` gets it back once the batch is written."""
+        if not self.leads_alone:
+            return self._append_with_followers(records, now_ms, refused_bits)
         log = self.log
         appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits, token)
         if appended.duplicate:
@@ -184,14 +274,40 @@ class Partition:
         assert self.answer_staged is not None
         self.answer_staged(self, staged, error)
 
+    def _append_with_followers(self, records: memoryview, now_ms: int, refused_bits: int) -> Appended:
+        self.refuse_unless_leader()
+        log = self.log
+        appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits)
+        if appended.duplicate:
+            return appended
+        self.stats.messages_in += appended.last_offset - appended.base_offset + 1
+        self._appended(len(records))
+        return appended
+
+    def _appended(self, size_bytes: int) -> None:
+        """Something is in the log that others have to fetch before it is committed."""
+        self.stats.bytes_in += size_bytes
+        self._uncommitted_bytes += size_bytes
+        if self.log.flush_is_due:
+            self.flush_wanted(self)
+        for reader in self._replica_readers:
+            reader.appended()
+        assert self.leadership is not None
+        if len(self.leadership.isr) == 1:
+            self.commit_what_is_replicated()
+
     def append_transactional(self, records: memoryview, now_ms: int) -> Appended:
         """Append records of a transaction that its coordinator knows to be open in this partition."""
         return self.append(records, now_ms, CONTROL_BIT)
 
     def append_own(self, batch: memoryview, now_ms: int) -> Appended:
         """Append what this broker itself wrote into a producer's transaction, or at its end."""
+        self.refuse_unless_leader()
         log = self.log
         appended = log.append_own(batch, self.leader_epoch)
+        if self.leadership is not None:
+            self._appended(len(batch))
+            return appended
         self.stats.bytes_in += len(batch)
         if log.flush_is_due:
             self.flush_wanted(self)
@@ -213,7 +329,9 @@ class Partition:
             producer_id=marker.producer_id,
             producer_epoch=marker.epoch,
         )
-        return self.append_own(memoryview(bytearray(batch)), now_ms)
+        appended = self.append_own(memoryview(bytearray(batch)), now_ms)
+        self.markers_count += 1
+        return appended
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has written in its transaction here before, so that it is known to be open."""
@@ -226,6 +344,9 @@ class Partition:
 
     def flushed(self) -> None:
         """More of the log is on disk."""
+        if not self.leads_alone:
+            self.commit_what_is_replicated()
+            return
         offset = self.log.flushed_offset
         if offset > self.log.high_watermark:
             self._advance_high_watermark(offset, 1)
@@ -262,11 +383,95 @@ class Partition:
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to the one asked for and where it ends; (-1, -1) if unknown."""
+        log = self.log
         if epoch == self.leader_epoch:
-            return epoch, self.log.log_end_offset
-        if epoch > self.leader_epoch:
+            return epoch, log.log_end_offset
+        if epoch > self.leader_epoch or epoch < 0:
             return -1, -1
-        return self.log.epoch_end_offset(epoch)
+        latest = log.latest_epoch
+        if epoch > latest:
+            # Nothing is written in the present epoch yet, which begins at the end of the log.
+            return (latest if latest >= 0 else epoch), log.log_end_offset
+        return log.epoch_end_offset(epoch)
+
+    def divergence(self, last_epoch: int, end_offset: int) -> tuple[int, int] | None:
+        """Where a log that ends with this epoch at this offset leaves our history, if it does: the largest
+        epoch that both may have, and where it ends here."""
+        epoch, own_end_offset = self.epoch_end_offset(last_epoch)
+        if epoch < last_epoch or own_end_offset < end_offset:
+            return epoch, own_end_offset
+        return None
+
+    # Followers.
+
+    def replica_fetched(
+        self, node_id: int, *, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+    ) -> bool:
+        """A follower that shares our history has everything below `offset`. False if it is no replica."""
+        leadership = self.leadership
+        log = self.log
+        if leadership is None or not leadership.fetched(
+            node_id,
+            broker_epoch=broker_epoch,
+            offset=offset,
+            log_start_offset=log_start_offset,
+            log_end_offset=log.log_end_offset,
+            now_ms=now_ms,
+        ):
+            return False
+        if log.high_watermark < log.log_end_offset:
+            self.commit_what_is_replicated()
+        if leadership.note_high_watermark(node_id, log.high_watermark):
+            self.isr_wanted(self)
+        return True
+
+    def replica_lost(self, node_id: int) -> None:
+        """A follower fetches no more, for now."""
+        if self.leadership is not None:
+            self.leadership.lost(node_id)
+            self.commit_what_is_replicated()
+
+    def commit_what_is_replicated(self) -> None:
+        """Move the high watermark to where all who count have the records."""
+        leadership = self.leadership
+        if leadership is None:
+            return
+        log = self.log
+        offset = leadership.committed_up_to(
+            log.flushed_offset if log.commits_on_flush else log.log_end_offset
+        )
+        if offset > log.high_watermark:
+            self._advance_high_watermark(offset, max(self._uncommitted_bytes, 1))
+            if offset == log.log_end_offset:
+                self._uncommitted_bytes = 0
+            for reader in self._replica_readers:
+                reader.high_watermark_moved()
+
+    def read_for_replica(self, offset: int, max_bytes: int, *, min_one: bool) -> LogSlice:
+        """Whole batches up to the end of the log, committed or not."""
+        return self.log.read(offset, max_bytes, self.log.log_end_offset, min_one)
+
+    def add_replica_reader(self, reader: ReplicaReader) -> None:
+        self._replica_readers[reader] = None
+
+    def remove_replica_reader(self, reader: ReplicaReader) -> None:
+        self._replica_readers.pop(reader, None)
+
+    # Following.
+
+    def take_from_leader(self, asked_offset: int, fetched: Fetched) -> Repair | None:
+        """Append what the leader of the present epoch sent, and show readers here what is committed."""
+        log = self.log
+        high_watermark = log.high_watermark
+        repair = take(log, asked_offset, fetched)
+        if fetched.records is not None and log.flush_is_due:
+            self.flush_wanted(self)
+        if log.high_watermark > high_watermark and self._fetch_waiters:
+            for waiter in list(self._fetch_waiters):
+                waiter.more_records(1 if fetched.records is None else len(fetched.records))
+        return repair
+
+    # Waiting.
 
     def await_records(self, waiter: FetchWaiter) -> None:
         self._fetch_waiters[waiter] = None
@@ -278,10 +483,16 @@ class Partition:
         """Leadership, the log's start or its existence changed: nobody should go on waiting for what was."""
         for waiter in list(self._fetch_waiters):
             waiter.changed()
+        for reader in self._replica_readers:
+            reader.changed()
 
     def retire(self) -> None:
-        """This broker no longer leads the partition, or the partition is deleted."""
+        """The partition is deleted, or lives on other brokers only."""
         self.log.settle()
+        self.leads_alone = False
+        self.leadership = None
+        self.has_enough_replicas = False
+        self.leaders_count += 1
         self.waiting_produces.fail()
         self.changed()
 
@@ -292,3 +503,7 @@ class Partition:
         if self._fetch_waiters:
             for waiter in list(self._fetch_waiters):
                 waiter.more_records(size_bytes)
+
+
+def _nobody_keeps_the_isr(_partition: Partition) -> None:
+    """Until the assembly says who does."""

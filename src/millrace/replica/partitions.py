@@ -13,10 +13,10 @@ class Partitions:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[TopicId, dict[int, Partition]] = {}
         self.stats: dict[str, TopicStats] = {}
-        self.produce_shapes: dict[bytes, tuple[Partition, TopicId | None, int]] = {}
-        """The beginnings of produce requests that were seen, and the partition, topic id and timeout that
-        they mean. Forgotten with every change of the partitions."""
-        self.produce_shapes_by_id: dict[bytes, tuple[Partition, TopicId | None, int]] = {}
+        self.produce_shapes: dict[bytes, tuple[Partition, TopicId | None, int, int]] = {}
+        """The beginnings of produce requests that were seen, and the partition, topic id, timeout and
+        acks that they mean. Forgotten with every change of the partitions."""
+        self.produce_shapes_by_id: dict[bytes, tuple[Partition, TopicId | None, int, int]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():

@@ -19,6 +19,19 @@ class FetchWaiter(Protocol):
         """The partition changed in a way that waiting cannot mend: answer now."""
 
 
+class ReplicaReader(Protocol):
+    """A follower's place at one partition of its leader: it is told what happens and reads when it can."""
+
+    def appended(self) -> None:
+        """There is something to fetch, committed or not."""
+
+    def high_watermark_moved(self) -> None:
+        """More is committed, which the follower should hear soon."""
+
+    def changed(self) -> None:
+        """Leadership, or the log's start, is not what it was."""
+
+
 class OffsetWaiters:
     """Those who wait until an offset is reached, in the order of their offsets."""
 

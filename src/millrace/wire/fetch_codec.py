@@ -13,13 +13,14 @@ from typing import Final, NamedTuple, Protocol
 from millrace.core.ids import TopicId
 from millrace.core.limits import REQUEST_PARTITIONS_MAX
 from millrace.wire.errors import MalformedRequest
-from millrace.wire.framing import read_uvarint, skip_tags, uvarint
+from millrace.wire.framing import NodeEndpoint, encode_endpoints, read_uvarint, skip_tags, uvarint
 
 VERSIONS: Final = (4, 18)
 SESSIONS_FROM: Final = 7
 FLEXIBLE_FROM: Final = 12
 TOPIC_IDS_FROM: Final = 13
 REPLICA_STATE_FROM: Final = 15
+ENDPOINTS_FROM: Final = 16
 
 MAX_BYTES_DEFAULT: Final = 0x7FFF_FFFF
 READ_COMMITTED: Final = 1
@@ -355,7 +356,9 @@ def encode_single(
     return head + name + fixed + length, b"\0\0\0"
 
 
-def encode_response(topics: list[TopicData], session_id: int, version: int) -> list[bytes | Slice]:
+def encode_response(
+    topics: list[TopicData], session_id: int, version: int, endpoints: Sequence[NodeEndpoint] = ()
+) -> list[bytes | Slice]:
     """The body as chunks: bytes and, between them, the slices of records in the order in which they are
     sent."""
     flexible = version >= FLEXIBLE_FROM
@@ -382,7 +385,7 @@ def encode_response(topics: list[TopicData], session_id: int, version: int) -> l
         if flexible:
             parts.append(b"\0")
     if flexible:
-        parts.append(b"\0")
+        parts.append(encode_endpoints(endpoints) if version >= ENDPOINTS_FROM else b"\0")
     if parts:
         chunks.append(b"".join(parts))
     return chunks

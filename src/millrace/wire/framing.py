@@ -7,7 +7,8 @@ client id (nullable string), and from header version 2 on a block of tagged fiel
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from millrace.wire.errors import MalformedRequest
 
@@ -74,6 +75,29 @@ def response_frame(correlation_id: int, body: bytes, *, flexible: bool) -> bytes
     if flexible:
         return FLEXIBLE_RESPONSE_HEAD.pack(len(body) + 5, correlation_id, 0) + body
     return RESPONSE_HEAD.pack(len(body) + 4, correlation_id) + body
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a broker is, in answers that send a client to another one."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def encode_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """The tagged fields of a response that names other brokers: field 0, or none."""
+    if not endpoints:
+        return b"\0"
+    parts = [uvarint(len(endpoints) + 1)]
+    for node_id, host, port, rack in endpoints:
+        name = host.encode()
+        parts += [LENGTH.pack(node_id), uvarint(len(name) + 1), name, LENGTH.pack(port)]
+        parts.append(b"\0" if rack is None else uvarint(len(rack.encode()) + 1) + rack.encode())
+        parts.append(b"\0")
+    body = b"".join(parts)
+    return b"\1\0" + uvarint(len(body)) + body
 
 
 def uvarint(value: int) -> bytes:

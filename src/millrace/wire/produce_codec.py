@@ -6,15 +6,17 @@ Versions 3 to 13. From 9 on the encoding is flexible; from 13 on topics are name
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from millrace.core.ids import TopicId
 from millrace.core.limits import REQUEST_PARTITIONS_MAX
 from millrace.wire.errors import MalformedRequest
-from millrace.wire.framing import read_uvarint, skip_tags, uvarint
+from millrace.wire.framing import NodeEndpoint, encode_endpoints, read_uvarint, skip_tags, uvarint
 
 VERSIONS: Final = (3, 13)
 FLEXIBLE_FROM: Final = 9
+LEADERS_FROM: Final = 10
 TOPIC_IDS_FROM: Final = 13
 
 _INT16: Final = struct.Struct(">h")
@@ -230,8 +232,13 @@ def _expect_end(position: int, end: int) -> None:
         raise MalformedRequest(f"{end - position} bytes follow the Produce request")
 
 
-def encode_response(topics: list[TopicResult], version: int, throttle_time_ms: int = 0) -> bytes:
-    """The body of a Produce response."""
+def encode_response(
+    topics: list[TopicResult],
+    version: int,
+    throttle_time_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> bytes:
+    """The body of a Produce response. `endpoints` are those of the leaders that it names (version 10 on)."""
     flexible = version >= FLEXIBLE_FROM
     parts = [uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))]
     for topic in topics:
@@ -247,7 +254,7 @@ def encode_response(topics: list[TopicResult], version: int, throttle_time_ms: i
             parts.append(b"\0")
     parts.append(_INT32.pack(throttle_time_ms))
     if flexible:
-        parts.append(b"\0")
+        parts.append(encode_endpoints(endpoints) if version >= LEADERS_FROM else b"\0")
     return b"".join(parts)
 
 
@@ -305,7 +312,7 @@ def _encode_partition(result: PartitionResult, version: int) -> bytes:
             parts.append(b"\0")
     parts.append(_string(message, flexible=flexible))
     if flexible:
-        if leader is not None and version >= 10:
+        if leader is not None and version >= LEADERS_FROM:
             # One tagged field, number 0 of 9 bytes: leader id, leader epoch and its own empty block of tags.
             parts.append(b"\1\0\x09" + struct.pack(">ii", *leader) + b"\0")
         else:

@@ -320,6 +320,7 @@ def test_losing_the_partition_ends_the_shard(world: World) -> None:
             assert isinstance(await parked, NotCoordinator)
             assert isinstance(world.runtime.submit(0, Get("a")), NotCoordinator)
             world.partitions.add(partition)
+            partition.lead(1, 0)
             world.runtime.leadership_changed(partition)
             await world.loaded()
 

@@ -4,6 +4,7 @@ by sendfile."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from millrace.broker.dispatch import Api, Route
@@ -14,16 +15,20 @@ from millrace.broker.fetch_sessions import (
     SessionNotFound,
     SessionTopicIdsDiffer,
 )
+from millrace.broker.handlers.replica_fetch import replica_fetch
 from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
-from millrace.log.errors import StorageError
+from millrace.log.errors import OffsetOutOfRange, StorageError
 from millrace.log.segment import LogSlice
+from millrace.replica.partition import FencedLeaderEpoch, NotLeader, UnknownLeaderEpoch
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import (
+    ENDPOINTS_FROM,
     READ_COMMITTED,
+    REPLICA_STATE_FROM,
     TOPIC_IDS_FROM,
     FetchRequest,
     PartitionData,
@@ -34,7 +39,7 @@ from millrace.wire.fetch_codec import (
     encode_response,
     encode_single,
 )
-from millrace.wire.framing import FLEXIBLE_RESPONSE_HEAD, RESPONSE_HEAD, response_frame
+from millrace.wire.framing import FLEXIBLE_RESPONSE_HEAD, RESPONSE_HEAD, NodeEndpoint, response_frame
 
 if TYPE_CHECKING:
     from millrace.broker.connection import Connection, Slot
@@ -53,6 +58,11 @@ def fetch(
 ) -> None:
     request = decode_request(buffer, body, stop, route.version)
     services = connection.services
+    if request.replica_id >= 0:
+        sessions = services.replica_sessions
+        if sessions is not None and route.version >= REPLICA_STATE_FROM and sessions.is_replica(request):
+            replica_fetch(connection, route, correlation_id, started, request, sessions)
+            return
     connection.fetched_at = started
     try:
         plan = services.fetch_sessions.plan(
@@ -169,8 +179,13 @@ class _Fetch:
             partition.check_epoch(target.current_leader_epoch)
             if request.replica_id >= 0:
                 return self._not_a_replica(target, partition)
+            if not partition.leads_alone:
+                read_replica = self._check_role(target, partition)
+                if read_replica >= 0:
+                    self._urgent = True
+                    return self._data(target, partition, 0)._replace(preferred_read_replica=read_replica)
             if target.last_fetched_epoch >= 0:
-                diverging = self._diverging_epoch(target, partition)
+                diverging = partition.divergence(target.last_fetched_epoch, target.fetch_offset)
                 if diverging is not None:
                     return self._data(target, partition, 0, diverging_epoch=diverging)
             committed_only = request.isolation_level == READ_COMMITTED
@@ -178,7 +193,7 @@ class _Fetch:
             found = partition.read(target.fetch_offset, limit, committed_only=committed_only, min_one=min_one)
         except MillraceError as error:
             partition.stats.fetches_failed += 1
-            return self._failed(target, error_code(error))
+            return self._refused(target, partition, error)
         records = found if found.size_bytes > 0 else None
         aborted = None
         if committed_only:
@@ -211,25 +226,41 @@ class _Fetch:
             diverging_epoch=diverging_epoch,
         )
 
+    def _check_role(self, target: FetchTarget, partition: Partition) -> int:
+        """A follower serves consumers that were sent to it, which name their rack; a leader may send them.
+
+        The replica to read from instead, or -1."""
+        rack = self._request.rack_id
+        if partition.is_leader:
+            if not rack:
+                return -1
+            return self._services.read_replica(partition, rack, target.fetch_offset)
+        if not rack or partition.leader_id < 0:
+            partition.refuse_unless_leader()
+        return -1
+
+    def _refused(self, target: FetchTarget, partition: Partition, error: MillraceError) -> PartitionData:
+        code = error_code(error)
+        is_above = isinstance(error, OffsetOutOfRange) and error.offset > error.log_end_offset
+        if is_above and not partition.is_leader:
+            # The leader may well have it: nobody is to start over because this replica is behind.
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
+        data = self._failed(target, code)
+        if isinstance(error, NotLeader | FencedLeaderEpoch | UnknownLeaderEpoch):
+            return data._replace(current_leader=(partition.leader_id, partition.leader_epoch))
+        return data
+
     def _not_a_replica(self, target: FetchTarget, partition: Partition) -> PartitionData:
         """A fetch in the name of a replica that the partition does not have: nothing is told, nothing is
         moved."""
         partition.stats.fetches_failed += 1
         return self._failed(target, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _diverging_epoch(self, target: FetchTarget, partition: Partition) -> tuple[int, int] | None:
-        """Where the client's history leaves ours, if it does."""
-        epoch, end_offset = partition.epoch_end_offset(target.last_fetched_epoch)
-        if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
-            return epoch, end_offset
-        return None
-
     def _absent(self, target: FetchTarget) -> PartitionData:
-        if target.topic_id is not None and target.topic_id not in self._services.partitions.by_id:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            code = self._services.absent_partition_error(target.topic, target.partition)
-        return self._failed(target, code)
+        services = self._services
+        data = self._failed(target, services.absence(target.topic, target.topic_id, target.partition))
+        leader = services.current_leader(target.topic, target.topic_id, target.partition)
+        return data if leader is None else data._replace(current_leader=leader)
 
     def _failed(self, target: FetchTarget, code: int) -> PartitionData:
         self._route.stats.count_error(code)
@@ -324,7 +355,7 @@ class _Fetch:
                 # The records of every partition are the log's own slices.
                 self._send_single(cast("LogSlice", topics[0].partitions[0].records), *around)
                 return
-        body = encode_response(topics, self._plan.session_id, route.version)
+        body = encode_response(topics, self._plan.session_id, route.version, self._leaders_named(topics))
         size = body_size(body)
         if route.flexible_response:
             head = FLEXIBLE_RESPONSE_HEAD.pack(size + 5, self._correlation_id, 0)
@@ -332,6 +363,17 @@ class _Fetch:
             head = RESPONSE_HEAD.pack(size + 4, self._correlation_id)
         assert isinstance(body[0], bytes), body[0]
         self._send_chunks([head + body[0], *cast("list[Chunk]", body[1:])])
+
+    def _leaders_named(self, topics: list[TopicData]) -> Sequence[NodeEndpoint]:
+        if not self._urgent or self._route.version < ENDPOINTS_FROM:
+            return ()
+        named = [
+            data.current_leader[0]
+            for topic in topics
+            for data in topic.partitions
+            if data.current_leader is not None
+        ]
+        return self._services.endpoints_of(named, self._connection.endpoint.listener) if named else ()
 
     def _send_single(self, records: LogSlice, before: bytes, behind: bytes) -> None:
         if records.size_bytes >= SENDFILE_MIN_BYTES:

@@ -87,7 +87,7 @@ def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
     try:
         check_topic_name(topic)
         partition = ctx.services.partitions.find(topic, index)
-        if partition is None:
+        if partition is None or not partition.is_leader:
             code = ctx.services.absent_partition_error(topic, index)
             return PartitionResponse(partition_index=index, error_code=code, error_message=code.message)
         active = partition.log.producers.entries

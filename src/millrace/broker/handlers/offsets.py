@@ -45,6 +45,7 @@ _KNOWN_FROM_VERSION: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+OFFSET_NOT_AVAILABLE_FROM: Final = 5
 _NOTHING: Final = TimestampedOffset(-1, -1, NO_EPOCH)
 
 
@@ -86,6 +87,13 @@ async def _offset(
         return _failed(index, ctx.services.absent_partition_error(topic, index))
     try:
         partition.check_epoch(wanted.current_leader_epoch)
+        partition.refuse_unless_leader()
+        if wanted.timestamp == LATEST and not partition.knows_its_end:
+            # What an earlier leader has acknowledged may be above what this one knows to be committed yet.
+            is_known = ctx.api_version >= OFFSET_NOT_AVAILABLE_FROM
+            return _failed(
+                index, ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+            )
         async with asyncio.timeout_at(deadline):
             found = await _look_up(partition, wanted.timestamp, committed_only)
     except TimeoutError:
@@ -146,6 +154,7 @@ def _epoch_end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition
         return EpochEndOffset(partition=index, error_code=ctx.services.absent_partition_error(topic, index))
     try:
         partition.check_epoch(wanted.current_leader_epoch)
+        partition.refuse_unless_leader()
         epoch, end_offset = partition.epoch_end_offset(wanted.leader_epoch)
     except MillraceError as error:
         return EpochEndOffset(partition=index, error_code=error_code(error))

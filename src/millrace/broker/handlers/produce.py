@@ -14,10 +14,12 @@ from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.log.validation import prepare
+from millrace.replica.partition import NotLeader
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
-from millrace.wire.framing import response_frame
+from millrace.wire.framing import NodeEndpoint, response_frame
 from millrace.wire.produce_codec import (
+    LEADERS_FROM,
     TOPIC_IDS_FROM,
     PartitionResult,
     TopicRecords,
@@ -58,11 +60,11 @@ def produce(
     shapes = partitions.produce_shapes_by_id if route.version >= TOPIC_IDS_FROM else partitions.produce_shapes
     shape = shapes.get(bytes(buffer[body : body + connection.shape_size]))
     if shape is not None:
-        known, topic_id, timeout_ms = shape
+        known, topic_id, timeout_ms, acks = shape
         records = sole_records(buffer, body + connection.shape_size, stop)
         if records is not None and known.has_enough_replicas and not known.log.prepares_batches:
             _append_one(
-                connection, route, correlation_id, started, known, records, now_ms, topic_id, timeout_ms
+                connection, route, correlation_id, started, known, records, now_ms, topic_id, timeout_ms, acks
             )
             return
     transactional_id, acks, timeout_ms, topics = decode_request(buffer, body, stop, route.version)
@@ -85,14 +87,25 @@ def produce(
                 connection.shape_size = size
                 if len(shapes) >= SHAPES_MAX:
                     shapes.clear()
-                shapes[bytes(buffer[body : body + size])] = (partition, topic_id, timeout_ms)
+                shapes[bytes(buffer[body : body + size])] = (partition, topic_id, timeout_ms, acks)
             _append_one(
-                connection, route, correlation_id, started, partition, records, now_ms, topic_id, timeout_ms
+                connection,
+                route,
+                correlation_id,
+                started,
+                partition,
+                records,
+                now_ms,
+                topic_id,
+                timeout_ms,
+                acks,
             )
             return
     reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
     if transactional_id is not None:
-        reply.gate = TransactionGate(services.transactions, transactional_id, route.version)
+        reply.gate = TransactionGate(
+            services.transactions, transactional_id, route.version, services.remote_transactions
+        )
         waits = reply.gate.enter(partitions, topics)
         if waits:
             # The buffer will be read into again before the coordinator has answered.
@@ -145,6 +158,7 @@ def _append_one(
     now_ms: int,
     topic_id: TopicId | None,
     timeout_ms: int,
+    acks: int,
 ) -> None:
     """One partition, acknowledged: if all goes well the answer is made in one step."""
     log = partition.log
@@ -153,7 +167,7 @@ def _append_one(
     if (
         (staging.is_worthwhile or staging.is_time_to_try())
         and len(records) <= STAGED_BYTES_MAX
-        and partition.may_stage
+        and partition.leads_alone
         and not log.commits_on_flush
     ):
         answer = StagedAnswer(connection, route, correlation_id, started, topic_id)
@@ -166,7 +180,7 @@ def _append_one(
         partition.stats.produces_failed += 1
         results = [_failure(partition.index, error)]
     else:
-        if log.high_watermark > appended.last_offset:
+        if log.high_watermark > appended.last_offset or (acks == 1 and not log.commits_on_flush):
             route.stats.record(connection.ticks() - started)
             connection.send(
                 encode_single_success(
@@ -188,7 +202,7 @@ def _append_one(
                 partition.index, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
             )
         ]
-    reply = _Reply(connection, route, correlation_id, started, ALL_REPLICAS, timeout_ms)
+    reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
     reply.topics.append(TopicResult(partition.topic, topic_id, results))
     if appended is not None:
         reply.await_commit(results, 0, partition, appended)
@@ -196,7 +210,12 @@ def _append_one(
 
 
 def _refused(
-    services: Services, topic: str, topic_id: bytes | None, index: int, records: memoryview | None, acks: int
+    services: Services,
+    topic: str,
+    topic_id: TopicId | None,
+    index: int,
+    records: memoryview | None,
+    acks: int,
 ) -> PartitionResult:
     if acks not in VALID_ACKS:
         return PartitionResult(
@@ -204,13 +223,17 @@ def _refused(
             ErrorCode.INVALID_REQUIRED_ACKS,
             error_message=f"acks={acks} is not valid: allowed are -1 (all), 0 and 1",
         )
-    if topic_id is not None and topic_id not in services.partitions.by_id:
+    if topic_id is not None and topic_id not in services.metadata.image.topics_by_id:
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
     if records is None:
         return PartitionResult(
             index, ErrorCode.CORRUPT_MESSAGE, error_message="the partition came without records"
         )
-    return PartitionResult(index, services.absent_partition_error(topic, index))
+    return PartitionResult(
+        index,
+        services.absence(topic, topic_id, index),
+        current_leader=services.current_leader(topic, topic_id, index),
+    )
 
 
 class _Reply:
@@ -278,12 +301,16 @@ class _Reply:
             result = _failure(partition.index, error)
             if self.gate is not None:
                 result = result._replace(error_code=self.gate.code_of(error))
+            if isinstance(error, NotLeader):
+                result = result._replace(current_leader=(partition.leader_id, partition.leader_epoch))
         else:
             log = partition.log
             result = PartitionResult(
                 partition.index, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
             )
-            if self._acks != 0 and log.high_watermark <= appended.last_offset:
+            if log.high_watermark <= appended.last_offset and (
+                self._acks == ALL_REPLICAS or (self._acks == 1 and log.commits_on_flush)
+            ):
                 self.await_commit(results, len(results) if at is None else at, partition, appended)
         if at is None:
             results.append(result)
@@ -344,7 +371,10 @@ class _Reply:
         assert self._waits is not None
         for results, at, partition, appended in self._waits:
             if not partition.is_acknowledged(appended):
-                results[at] = PartitionResult(results[at].partition, ErrorCode.REQUEST_TIMED_OUT)
+                code = ErrorCode.REQUEST_TIMED_OUT
+                if partition.is_leader and not partition.has_enough_replicas:
+                    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                results[at] = PartitionResult(results[at].partition, code)
         self._complete()
 
     def _complete(self) -> None:
@@ -362,8 +392,19 @@ class _Reply:
             for result in topic.partitions:
                 if result.error_code:
                     route.stats.count_error(result.error_code)
-        body = encode_response(topics, route.version)
+        body = encode_response(topics, route.version, endpoints=self._leaders_named())
         return response_frame(self._correlation_id, body, flexible=route.flexible_response)
+
+    def _leaders_named(self) -> Sequence[NodeEndpoint]:
+        named = [
+            result.current_leader[0]
+            for topic in self.topics
+            for result in topic.partitions
+            if result.current_leader is not None
+        ]
+        if not named or self._route.version < LEADERS_FROM:
+            return ()
+        return self._connection.services.endpoints_of(named, self._connection.endpoint.listener)
 
 
 def _failure(index: int, error: MillraceError) -> PartitionResult:

@@ -37,7 +37,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 
 async def _delete(ctx: RequestContext, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
     partition = ctx.services.partitions.find(topic, index)
-    if partition is None:
+    if partition is None or not partition.is_leader:
         return _failed(index, ctx.services.absent_partition_error(topic, index))
     if is_internal(topic):
         # What a coordinator has stored is not the user's to delete.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
-from millrace.core.ids import TopicPartition
+from millrace.core.errors import MillraceError
 from millrace.log.errors import OutOfOrderSequence
 from millrace.log.transactions import EPOCH_PER_TRANSACTION
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
@@ -19,8 +19,9 @@ from millrace.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, PRODUCER_ID_A
 from millrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from millrace.broker.remote_transactions import RemoteTransactions
     from millrace.coordinator.runtime import Answer
-    from millrace.core.errors import MillraceError
+    from millrace.core.ids import TopicPartition
     from millrace.log.partition_log import Appended
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
@@ -39,30 +40,61 @@ SEQUENCE_AT: Final = PRODUCER_ID_AT + 10
 class TransactionGate:
     """For one request of a producer with a transactional id."""
 
-    __slots__ = ("_transactional_id", "_transactions", "_version")
+    __slots__ = ("_guards", "_others", "_transactional_id", "_transactions", "_verdicts", "_version")
 
-    def __init__(self, transactions: Transactions, transactional_id: str, version: int) -> None:
+    def __init__(
+        self,
+        transactions: Transactions,
+        transactional_id: str,
+        version: int,
+        others: RemoteTransactions | None = None,
+    ) -> None:
         self._transactions = transactions
         self._transactional_id = transactional_id
         self._version = version
+        self._others = others
+        self._verdicts: dict[Identity, Answer] = {}
+        """What the coordinator says, where it lives on another broker."""
+        self._guards: dict[Partition, tuple[int, int]] = {}
+        """For these partitions: where they stood when it was asked."""
 
     def enter(self, partitions: Partitions, topics: Iterable[TopicRecords]) -> list[Answer]:
         """Bring the coordinator to know of all partitions; what has to be waited for before appending.
 
         Its refusals are not looked at here: the coordinator is asked again when each batch is appended, so
         that nothing can come between."""
-        unknown: dict[Identity, list[TopicPartition]] = {}
+        unknown: dict[Identity, list[Partition]] = {}
         for topic, topic_id, wanted in topics:
             by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
             for index, records in wanted:
                 partition = None if by_index is None else by_index.get(index)
-                if partition is None or records is None:
+                if partition is None or records is None or not partition.is_leader:
                     continue
                 producer = _transactional_producer(records)
                 if producer is not None and not partition.has_open_transaction(*producer):
-                    unknown.setdefault(producer, []).append(partition.topic_partition)
-        outcomes = [self._ask(producer, places) for producer, places in unknown.items()]
+                    unknown.setdefault(producer, []).append(partition)
+        others = self._others
+        if unknown and others is not None and others.is_elsewhere(self._transactions, self._transactional_id):
+            return [self._ask_elsewhere(others, *each) for each in unknown.items()]
+        outcomes = [
+            self._ask(producer, [partition.topic_partition for partition in wanted])
+            for producer, wanted in unknown.items()
+        ]
         return [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
+
+    def _ask_elsewhere(
+        self, others: RemoteTransactions, producer: Identity, partitions: list[Partition]
+    ) -> Answer:
+        for partition in partitions:
+            self._guards[partition] = _standing(partition)
+        answer = self._verdicts[producer] = others.ask(
+            self._transactions,
+            self._transactional_id,
+            producer,
+            [partition.topic_partition for partition in partitions],
+            adds=self._version >= ADDS_PARTITIONS_FROM,
+        )
+        return answer
 
     def _ask(self, producer: Identity, places: list[TopicPartition]) -> object:
         name = self._transactional_id
@@ -81,13 +113,25 @@ class TransactionGate:
         if producer is None:
             return partition.append(records, now_ms)
         if not partition.has_open_transaction(*producer):
-            places = (partition.topic_partition,)
-            error = self._transactions.verify(VerifyPartitions(self._transactional_id, producer, places))
+            error = self._verify(partition, producer)
             if error is not None:
                 raise error
             if self._version >= ADDS_PARTITIONS_FROM:
                 _check_first(partition, producer, records)
         return partition.append_transactional(records, now_ms)
+
+    def _verify(self, partition: Partition, producer: Identity) -> MillraceError | None:
+        verdict = self._verdicts.get(producer)
+        if verdict is None:
+            places = (partition.topic_partition,)
+            return self._transactions.verify(VerifyPartitions(self._transactional_id, producer, places))
+        outcome = verdict.result()
+        if isinstance(outcome, MillraceError):
+            return outcome
+        if self._guards.get(partition) != _standing(partition):
+            # A marker may have ended the very transaction that was just found open: ask again.
+            return CoordinatorNotAvailable(f"{partition.topic_partition} has changed since it was verified")
+        return None
 
     def code_of(self, error: MillraceError) -> int:
         """Older clients give up on errors that they do not know, so they are told one that they do."""
@@ -102,6 +146,10 @@ class TransactionGate:
                 return ErrorCode.INVALID_TXN_STATE
             case _:
                 return error_code(error)
+
+
+def _standing(partition: Partition) -> tuple[int, int]:
+    return (partition.markers_count, partition.leaders_count)
 
 
 def _check_first(partition: Partition, producer: Identity, records: memoryview) -> None:

@@ -9,7 +9,7 @@ from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.decision import Producer
-from millrace.coordinator.errors import CoordinatorNotAvailable, RecordsTooLarge
+from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, RecordsTooLarge
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
@@ -22,6 +22,7 @@ from millrace.groups.commands import (
 from millrace.groups.errors import InvalidGroupId
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.transactions import EPOCH_PER_TRANSACTION
+from millrace.replica.partition import Partition
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import EpochFenced, InvalidTransactionalId, PartitionNotInTransaction
 from millrace.wire.api_keys import ApiKey
@@ -99,15 +100,32 @@ async def _commit(
             partitions=verification.partitions,
             transaction_version=EPOCH_PER_TRANSACTION,
         )
-    outcome = transactions.submit(name, command)
-    if isinstance(outcome, asyncio.Future):
-        outcome = await outcome
-    if isinstance(outcome, MillraceError):
-        return outcome
-    # Nothing comes between this look at the transaction and the append: a marker cannot overtake it.
-    error = transactions.verify(verification)
-    if error is not None:
-        return error
+    others = ctx.services.remote_transactions
+    if others is not None and others.is_elsewhere(transactions, name):
+        partition = ctx.services.partitions.find(OFFSETS_TOPIC, index)
+        standing = _standing(partition)
+        outcome = await others.ask(
+            transactions,
+            name,
+            producer,
+            verification.partitions,
+            adds=ctx.api_version >= ADDS_ITSELF_FROM,
+        )
+        if isinstance(outcome, MillraceError):
+            return outcome
+        if _standing(partition) != standing:
+            # A marker may have ended the very transaction that was just found open.
+            return CoordinatorLoading(f"{OFFSETS_TOPIC}-{index}")
+    else:
+        outcome = transactions.submit(name, command)
+        if isinstance(outcome, asyncio.Future):
+            outcome = await outcome
+        if isinstance(outcome, MillraceError):
+            return outcome
+        # Nothing comes between this look at the transaction and the append: a marker cannot overtake it.
+        error = transactions.verify(verification)
+        if error is not None:
+            return error
     stored = groups.submit(
         request.group_id,
         CommitInTransaction(
@@ -122,6 +140,10 @@ async def _commit(
         ),
     )
     return await stored if isinstance(stored, asyncio.Future) else stored
+
+
+def _standing(partition: Partition | None) -> tuple[int, int]:
+    return (-1, -1) if partition is None else (partition.markers_count, partition.leaders_count)
 
 
 def _code_of(error: MillraceError, version: int) -> ErrorCode:

@@ -90,10 +90,10 @@ def add_partitions_to_txn(
             return AddPartitionsToTxnResponse(results_by_transaction=results)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
-    return all_answered([_add(ctx, each) for each in transactions], respond)
+    return all_answered([_add(ctx, each, version) for each in transactions], respond)
 
 
-def _add(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Outcome | Answer:
+def _add(ctx: RequestContext, asked: AddPartitionsToTxnTransaction, version: int) -> Outcome | Answer:
     name = asked.transactional_id
     if not name:
         return InvalidTransactionalId()
@@ -108,7 +108,8 @@ def _add(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Outcome |
         transactional_id=name,
         producer=producer,
         partitions=places,
-        transaction_version=NO_TRANSACTION_VERSION,
+        # Only brokers send several transactions, for producers whose writes add partitions by themselves.
+        transaction_version=EPOCH_PER_TRANSACTION if version >= BATCHED_FROM else NO_TRANSACTION_VERSION,
     )
     return ctx.services.transactions.submit(name, command)
 

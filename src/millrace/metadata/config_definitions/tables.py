@@ -11,6 +11,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 )
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
+from millrace.metadata.config_definitions.broker_replication import REPLICATION_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
@@ -26,7 +27,8 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         + CLUSTER_SETTINGS
         + GROUP_SETTINGS
         + CONSUMER_GROUP_SETTINGS
-        + TRANSACTION_SETTINGS,
+        + TRANSACTION_SETTINGS
+        + REPLICATION_SETTINGS,
         key=lambda setting: setting.name,
     )
 }

@@ -1,0 +1,520 @@
+"""Follows leaders: for each of them one connection and one fetch session over all partitions that it leads.
+
+Answers are taken where they arrive, in the connection's callback, and the next request leaves at once:
+nothing waits for a task to be scheduled. What takes longer than an append (cutting the log, waiting for the
+disk) is done by a task, and only that partition waits for it.
+
+A session between brokers of ours is a little leaner than KIP-227 asks: the leader sends a partition's records
+once and then waits until the follower names the partition again, with its new end. So a partition that is
+busy here is simply not named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millrace.broker.peers import PeerConnection, Peers, PeerUnreachable
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NodeId, TopicId
+from millrace.log.errors import CorruptBatch, InvalidRecord, StorageError, UnsupportedBatchFormat
+from millrace.replica.following import (
+    Fetched,
+    MoveStart,
+    Repair,
+    StartOver,
+    Truncate,
+    out_of_range,
+    position_of,
+)
+from millrace.replica.partition import Partition
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.replica_fetch_codec import VERSION, ReplicaData, ReplicaResponse, Wanted, encode_request
+
+log = logging.getLogger(__name__)
+
+NAMED_MAX: Final = 5_000
+"""Partitions that one request may name: the rest are named by the next one."""
+RECONNECT_MS: Final = 20
+RECONNECT_MS_MAX: Final = 1_000
+RETRY_MS: Final = 20
+RETRY_MS_MAX: Final = 1_000
+UNANSWERED_MAX: Final = 2
+"""A request that waits at the leader, and one that has news for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherSettings:
+    wait_ms_max: int = 500
+    bytes_min: int = 1
+    partition_bytes_max: int = 1_048_576
+    response_bytes_max: int = 10_485_760
+    timeout_ms: int = 30_000
+
+
+class _Followed:
+    """One partition in the care of a fetcher."""
+
+    __slots__ = ("asked_offset", "failures", "is_busy", "is_named", "leader_epoch", "partition", "retry")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.asked_offset = -1
+        self.is_busy = False
+        """Its log is being changed by a task; it is named again afterwards."""
+        self.is_named = False
+        """Whether the leader's session has it."""
+        self.failures = 0
+        self.retry: asyncio.TimerHandle | None = None
+
+
+Key = tuple[TopicId, int]
+
+
+class LeaderFetcher:
+    """Everything that this broker follows from one leader."""
+
+    def __init__(
+        self,
+        leader_id: NodeId,
+        peers: Peers,
+        *,
+        node_id: NodeId,
+        broker_epoch: Callable[[], int],
+        settings: Callable[[], FetcherSettings],
+        chance: random.Random,
+        start_task: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self.leader_id = leader_id
+        self._peers = peers
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._chance = chance
+        self._start_task = start_task
+        self._followed: dict[Key, _Followed] = {}
+        self._unnamed: dict[Key, None] = {}
+        """To be named by the next request."""
+        self._forgotten: dict[Key, None] = {}
+        """In the leader's session, and not followed from it any more."""
+        self._connection: PeerConnection | None = None
+        self._is_connecting = False
+        self._session_id = 0
+        self._session_epoch = 0
+        self._unanswered = 0
+        self._active_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._reconnect_ms = RECONNECT_MS
+        self._hurry = asyncio.Event()
+        """Set when there is a reason to believe that the leader can be reached now."""
+        self._is_over = False
+        self.fetched_bytes = 0
+        self.answers_count = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # What to follow.
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch a partition, in its present leader epoch."""
+        key = (partition.topic_id, partition.index)
+        followed = self._followed.get(key)
+        if followed is not None and followed.partition is partition:
+            if followed.leader_epoch == partition.leader_epoch:
+                return
+            followed.leader_epoch = partition.leader_epoch
+            if followed.retry is not None:
+                followed.retry.cancel()
+                followed.retry = None
+                followed.is_busy = False
+        else:
+            self._drop(key)
+            followed = self._followed[key] = _Followed(partition)
+        self._reconnect_ms = RECONNECT_MS
+        self._hurry.set()
+        self._name(key, followed)
+
+    def unfollow(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        followed = self._followed.get(key)
+        if followed is not None and followed.partition is partition:
+            self._drop(key)
+
+    def is_following(self, partition: Partition) -> bool:
+        followed = self._followed.get((partition.topic_id, partition.index))
+        return followed is not None and followed.partition is partition
+
+    def stop(self) -> None:
+        self._is_over = True
+        for key in list(self._followed):
+            self._drop(key)
+        self._disconnect()
+
+    def _drop(self, key: Key) -> None:
+        followed = self._followed.pop(key, None)
+        if followed is None:
+            return
+        self._unnamed.pop(key, None)
+        if followed.retry is not None:
+            followed.retry.cancel()
+        if followed.is_named:
+            self._forgotten[key] = None
+        if not self._followed and not self._is_over:
+            self._disconnect()
+
+    def _name(self, key: Key, followed: _Followed) -> None:
+        """Have the partition's position told to the leader as soon as possible."""
+        if followed.is_busy or self._is_over:
+            return
+        self._unnamed[key] = None
+        self._forgotten.pop(key, None)
+        if self._connection is None:
+            self._connect()
+        elif self._session_epoch and self._unanswered < UNANSWERED_MAX:
+            # The one that waits at the leader comes back when this one arrives.
+            self._send()
+
+    # The connection.
+
+    def _connect(self) -> None:
+        if not self._is_connecting:
+            self._is_connecting = True
+            self._start_task(self._connect_until_done())
+
+    async def _connect_until_done(self) -> None:
+        try:
+            while self._followed and not self._is_over and self._connection is None:
+                try:
+                    connection = await self._peers.open(self.leader_id)
+                except PeerUnreachable as error:
+                    log.info("%s", error)
+                    await self._pause()
+                    continue
+                if self._is_over or not self._followed:
+                    connection.abort()
+                    return
+                self._connection = connection
+                connection.on_lost = self._lost
+                self._begin_session()
+        finally:
+            self._is_connecting = False
+
+    async def _pause(self) -> None:
+        """Longer each time, unless somebody knows better."""
+        self._hurry.clear()
+        delay_ms = self._reconnect_ms * self._chance.uniform(0.5, 1.0)
+        self._reconnect_ms = min(2 * self._reconnect_ms, RECONNECT_MS_MAX)
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.on_lost = None
+            connection.abort()
+        self._reset()
+
+    def _lost(self, connection: PeerConnection) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self._reset()
+        self._peers.suspect(self.leader_id)
+        if self._followed and not self._is_over:
+            self._connect()
+
+    def _reset(self) -> None:
+        self._unanswered = 0
+        self._session_id = self._session_epoch = 0
+        self._forgotten.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _begin_session(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._forgotten.clear()
+        for key, followed in self._followed.items():
+            followed.is_named = False
+            if not followed.is_busy:
+                self._unnamed[key] = None
+        self._send()
+
+    # Asking.
+
+    def _send(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        settings = self._settings()
+        body = encode_request(
+            replica_id=self._node_id,
+            replica_epoch=self._broker_epoch(),
+            max_wait_ms=settings.wait_ms_max,
+            min_bytes=settings.bytes_min,
+            max_bytes=settings.response_bytes_max,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            wanted=self._wanted(settings.partition_bytes_max),
+            forgotten=self._forgotten,
+        )
+        self._forgotten.clear()
+        session = self._session_epoch
+        if session:
+            self._session_epoch = 1 if session == 0x7FFF_FFFF else session + 1
+        self._unanswered += 1
+        if self._watch is None:
+            self._watch_answers(settings)
+        connection.send(ApiKey.FETCH, VERSION, body, lambda answer: self._answered(connection, answer))
+
+    def _wanted(self, bytes_max: int) -> list[Wanted]:
+        wanted = []
+        for key in list(self._unnamed)[:NAMED_MAX]:
+            del self._unnamed[key]
+            followed = self._followed[key]
+            try:
+                offset, last_epoch, start = position_of(followed.partition.log)
+            except MillraceError as error:
+                self._failed(key, followed, error)
+                continue
+            followed.asked_offset = offset
+            followed.is_named = True
+            wanted.append(Wanted(key[0], key[1], followed.leader_epoch, offset, last_epoch, start, bytes_max))
+        return wanted
+
+    def _watch_answers(self, settings: FetcherSettings) -> None:
+        """One look now and then, instead of a timer for every request."""
+        loop = asyncio.get_running_loop()
+        self._active_at = loop.time()
+        self._watch = loop.call_later((settings.wait_ms_max + settings.timeout_ms) / 1000, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        settings = self._settings()
+        silent_ms = (asyncio.get_running_loop().time() - self._active_at) * 1000
+        if self._connection is None or not self._unanswered:
+            return
+        if silent_ms >= settings.wait_ms_max + settings.timeout_ms:
+            log.warning("broker %d does not answer fetches", self.leader_id)
+            self._connection.abort()
+        else:
+            self._watch_answers(settings)
+
+    # Taking.
+
+    def _answered(self, connection: PeerConnection, answer: memoryview | None) -> None:
+        if connection is not self._connection or answer is None:
+            return
+        self._unanswered -= 1
+        self._active_at = asyncio.get_running_loop().time()
+        response = ReplicaResponse(answer, 0, len(answer))
+        if response.error_code or response.session_id == 0:
+            self._session_refused(response.error_code)
+            return
+        self._reconnect_ms = RECONNECT_MS
+        self.answers_count += 1
+        if self._session_id == 0:
+            self._session_id, self._session_epoch = response.session_id, 1
+        for data in response.partitions():
+            key = (data.topic_id, data.partition)
+            followed = self._followed.get(key)
+            if followed is not None and not followed.is_busy and key not in self._unnamed:
+                self._take(key, followed, data)
+        if self._unanswered == 0 or (self._unnamed and self._unanswered < UNANSWERED_MAX):
+            self._send()
+
+    def _session_refused(self, error_code: int) -> None:
+        """The leader has forgotten the session, or does not know this broker yet: begin anew."""
+        log.info("broker %d refuses the fetch session: error %d", self.leader_id, error_code)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.on_lost = None
+            connection.abort()
+        self._reset()
+        if not self._is_connecting:
+            self._is_connecting = True
+            self._start_task(self._reconnect_later())
+
+    async def _reconnect_later(self) -> None:
+        try:
+            await self._pause()
+        finally:
+            self._is_connecting = False
+        if self._followed and not self._is_over and self._connection is None:
+            self._connect()
+
+    def _take(self, key: Key, followed: _Followed, data: ReplicaData) -> None:
+        partition = followed.partition
+        if partition.leader_epoch != followed.leader_epoch or partition.is_leader:
+            # Whoever answered speaks for a term that is over; the reconciler says what comes next.
+            return
+        if data.error_code:
+            self._refused(key, followed, data)
+            return
+        fetched = Fetched(data.high_watermark, data.log_start_offset, data.records, data.diverging)
+        try:
+            repair = partition.take_from_leader(followed.asked_offset, fetched)
+        except (CorruptBatch, InvalidRecord, UnsupportedBatchFormat, StorageError) as error:
+            # Damaged on the way, or this disk does not take it: nothing of it counts, so ask again.
+            self._failed(key, followed, error)
+            return
+        except MillraceError as error:
+            self._failed(key, followed, error)
+            return
+        followed.failures = 0
+        partition_log = partition.log
+        if data.records is not None:
+            self.fetched_bytes += len(data.records)
+        if repair is not None:
+            self._do(key, followed, self._repair(followed, repair))
+        elif partition_log.commits_on_flush and partition_log.flushed_offset < partition_log.log_end_offset:
+            # Naming the new end says that it is safe here.
+            self._do(key, followed, partition_log.flush())
+        elif data.records is not None:
+            self._unnamed[key] = None
+
+    def _refused(self, key: Key, followed: _Followed, data: ReplicaData) -> None:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
+            repair = out_of_range(followed.partition.log, data.log_start_offset)
+            self._do(key, followed, self._repair(followed, repair))
+            return
+        # The leader's image and ours differ for a moment, or its disk fails: ask again a little later.
+        self._failed(key, followed, None)
+
+    def _failed(self, key: Key, followed: _Followed, error: MillraceError | None) -> None:
+        if error is not None:
+            log.warning("%s cannot follow: %s", followed.partition.topic_partition, error)
+        delay_ms = min(RETRY_MS << min(followed.failures, 10), RETRY_MS_MAX)
+        followed.failures += 1
+        followed.is_busy = True
+        loop = asyncio.get_running_loop()
+        followed.retry = loop.call_later(delay_ms / 1000, self._ready, key, followed)
+
+    def _do(self, key: Key, followed: _Followed, work: Coroutine[Any, Any, None]) -> None:
+        followed.is_busy = True
+        self._start_task(self._busy(key, followed, work))
+
+    async def _busy(self, key: Key, followed: _Followed, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except MillraceError as error:
+            self._failed(key, followed, error)
+            return
+        self._ready(key, followed)
+
+    def _ready(self, key: Key, followed: _Followed) -> None:
+        followed.is_busy = False
+        followed.retry = None
+        if self._followed.get(key) is followed:
+            self._name(key, followed)
+
+    async def _repair(self, followed: _Followed, repair: Repair) -> None:
+        partition = followed.partition
+        if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
+            # Decided in a term that is over: what a former leader wanted gone may be committed by now.
+            return
+        partition_log = partition.log
+        match repair:
+            case Truncate(offset):
+                log.info(
+                    "%s: cut from %d to %d, as its leader's history demands",
+                    partition.topic_partition,
+                    partition_log.log_end_offset,
+                    offset,
+                )
+                await partition_log.truncate_to(offset)
+            case StartOver(offset):
+                log.info("%s: starts over at offset %d", partition.topic_partition, offset)
+                await partition_log.truncate_fully_and_start_at(offset)
+                partition_log.high_watermark = max(partition_log.high_watermark, offset)
+            case MoveStart(offset):
+                await partition_log.delete_records_before(offset)
+                partition.changed()
+
+
+class Fetchers:
+    """Who follows whom: one fetcher for each leader."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        *,
+        node_id: NodeId,
+        broker_epoch: Callable[[], int],
+        settings: Callable[[], FetcherSettings],
+        chance: random.Random,
+    ) -> None:
+        self._peers = peers
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._chance = chance
+        self._fetchers: dict[NodeId, LeaderFetcher] = {}
+        self._leader_of: dict[Partition, NodeId] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._is_running = False
+
+    def start(self) -> None:
+        """Begin to fetch; what was given to follow before waits until now."""
+        self._is_running = True
+        for partition, leader_id in self._leader_of.items():
+            self._fetcher(leader_id).follow(partition)
+
+    def stop(self) -> None:
+        self._is_running = False
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        for task in list(self._tasks):
+            task.cancel()
+
+    @property
+    def fetchers(self) -> tuple[LeaderFetcher, ...]:
+        return tuple(self._fetchers.values())
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch a partition from the leader that it has now."""
+        leader_id = NodeId(partition.leader_id)
+        before = self._leader_of.get(partition)
+        if before is not None and before != leader_id and before in self._fetchers:
+            self._fetchers[before].unfollow(partition)
+        self._leader_of[partition] = leader_id
+        if self._is_running:
+            self._fetcher(leader_id).follow(partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        leader_id = self._leader_of.pop(partition, None)
+        if leader_id is not None and leader_id in self._fetchers:
+            self._fetchers[leader_id].unfollow(partition)
+
+    def _fetcher(self, leader_id: NodeId) -> LeaderFetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = LeaderFetcher(
+                leader_id,
+                self._peers,
+                node_id=self._node_id,
+                broker_epoch=self._broker_epoch,
+                settings=self._settings,
+                chance=self._chance,
+                start_task=self._start_task,
+            )
+        return fetcher
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("following failed", exc_info=task.exception())

@@ -1,0 +1,100 @@
+"""Fetches damaged batches again from brokers that have them whole, and puts them back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from millrace.broker.peers import Peers
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NodeId
+from millrace.log.mending import damage_of, mend
+from millrace.log.quarantine import DamagedRange
+from millrace.metadata.image import Image, PartitionState
+from millrace.replica.partition import Partition
+from millrace.replica.partitions import Partitions
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 5.0
+FETCH_VERSION: Final = 13
+ANY_RACK: Final = "mending"
+"""Followers serve readers that name a rack, whichever it is."""
+SLACK_BYTES: Final = 1_048_576
+
+
+class Mender:
+    def __init__(
+        self,
+        image: Callable[[], Image],
+        partitions: Partitions,
+        peers: Peers,
+        *,
+        node_id: NodeId,
+    ) -> None:
+        self._image = image
+        self._partitions = partitions
+        self._peers = peers
+        self._node_id = node_id
+        self.mended_count = 0
+
+    async def run(self) -> None:
+        while True:
+            for partition in list(self._partitions):
+                await self.mend(partition)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def mend(self, partition: Partition) -> None:
+        """Put back what can be put back of one partition."""
+        damage = damage_of(partition.log)
+        state = self._image().partition(partition.topic, partition.index) if damage else None
+        if state is None:
+            return
+        for segment, damaged in damage:
+            for node_id in self._healthy(state):
+                try:
+                    records = await self._fetch(node_id, partition, damaged)
+                    if records and await mend(partition.log, segment, damaged, memoryview(records)):
+                        self.mended_count += 1
+                        break
+                except MillraceError as error:
+                    log.info("%s: no copy of damaged records: %s", partition.topic_partition, error)
+
+    def _healthy(self, state: PartitionState) -> list[NodeId]:
+        """Other replicas in sync, the leader first."""
+        others = [node_id for node_id in state.isr if node_id not in (self._node_id, state.leader)]
+        return others if state.leader in (self._node_id, -1) else [state.leader, *others]
+
+    async def _fetch(self, node_id: NodeId, partition: Partition, damaged: DamagedRange) -> bytes | None:
+        size = damaged.size_bytes + SLACK_BYTES
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=size,
+            session_epoch=-1,
+            rack_id=ANY_RACK,
+            topics=[
+                FetchTopic(
+                    topic_id=partition.topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition.index,
+                            current_leader_epoch=-1,
+                            fetch_offset=damaged.first_offset,
+                            partition_max_bytes=size,
+                        )
+                    ],
+                )
+            ],
+        )
+        response = await self._peers.call(node_id, ApiKey.FETCH, FETCH_VERSION, request)
+        for topic in response.responses:
+            for found in topic.partitions:
+                if found.error_code == 0 and found.records:
+                    return bytes(found.records)
+        return None

@@ -1,0 +1,322 @@
+"""Connections to the other brokers: requests out, answers in, and quick notice of a process that is gone.
+
+A refused connection is the word of the peer's own machine that nobody listens there any more. If this broker
+has talked to that very process before, the peer is reported dead at once, and its lease ends before its time;
+a machine that merely falls silent is left to its lease. A wrong report costs the peer a new registration,
+never a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
+from typing import Any, Final, cast
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NodeId
+from millrace.core.override import override
+from millrace.metadata.image import BrokerState, Endpoint, Image
+from millrace.wire import schema
+from millrace.wire.errors import MalformedRequest
+from millrace.wire.framing import LENGTH, REQUEST_HEAD
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S: Final = 2.0
+CALL_TIMEOUT_S: Final = 10.0
+BUFFER_BYTES: Final = 64 * 1024
+FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than any fetch asks for: one batch may be larger than the limits of its request."""
+PROBE_AGAIN_S: Final = 0.05
+PROBES_MAX: Final = 40
+"""A process that dies may keep its port open for some moments, while the system tears it down."""
+
+Answered = Callable[[memoryview | None], None]
+"""Called with the answer's body, to be read or copied before it returns; None if there will be none."""
+
+
+class PeerUnreachable(MillraceError):
+    def __init__(self, node_id: int, reason: str) -> None:
+        super().__init__(f"broker {node_id} cannot be reached: {reason}")
+        self.node_id = node_id
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """One connection to a peer. Answers come in the order of the requests."""
+
+    def __init__(self, node_id: NodeId, incarnation: str, client_id: str) -> None:
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.is_lost = False
+        self.on_lost: Callable[[PeerConnection], None] | None = None
+        self._client_id = client_id.encode()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._filled = 0
+        self._correlation_id = 0
+        self._waiting: dict[int, tuple[bool, Answered]] = {}
+
+    # Asking.
+
+    def send(self, api_key: int, version: int, body: bytes, answered: Answered) -> None:
+        """Send a request whose body is encoded already."""
+        if self.is_lost or self._transport is None:
+            answered(None)
+            return
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        client_id = self._client_id
+        head = REQUEST_HEAD.pack(api_key, version, self._correlation_id, len(client_id)) + client_id
+        flexible_request, flexible_response = _headers(api_key, version)
+        if flexible_request:
+            head += b"\0"
+        self._waiting[self._correlation_id] = (flexible_response, answered)
+        self._transport.write(LENGTH.pack(len(head) + len(body)) + head + body)
+
+    async def call(self, api_key: int, version: int, request: Any) -> Any:
+        """The answer to a request; raises PeerUnreachable when the connection ends before it."""
+        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        decode = schema.response_decoder(api_key, version)
+
+        def answered(body: memoryview | None) -> None:
+            if waiting.done():
+                return
+            if body is None:
+                waiting.set_exception(PeerUnreachable(self.node_id, "the connection ended"))
+                return
+            try:
+                waiting.set_result(decode(bytes(body), 0))
+            except MalformedRequest as error:
+                waiting.set_exception(PeerUnreachable(self.node_id, str(error)))
+
+        self.send(api_key, version, schema.request_encoder(api_key, version)(request), answered)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await waiting
+        except TimeoutError:
+            raise PeerUnreachable(self.node_id, f"no answer within {CALL_TIMEOUT_S:g} s") from None
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The transport's side.
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        waiting, self._waiting = self._waiting, {}
+        for _, answered in waiting.values():
+            answered(None)
+        if self.on_lost is not None:
+            self.on_lost(self)
+
+    @override
+    def eof_received(self) -> bool:
+        return False
+
+    @override
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        buffer, filled = self._buffer, self._filled
+        position = 0
+        while filled - position >= 4:
+            (size,) = LENGTH.unpack_from(buffer, position)
+            if not 4 <= size <= FRAME_BYTES_MAX:
+                log.warning("broker %d sent a frame of %d bytes", self.node_id, size)
+                self.abort()
+                return
+            end = position + 4 + size
+            if end > filled:
+                break
+            self._take(buffer[position + 4 : end])
+            position = end
+        self._keep(position)
+
+    def _take(self, frame: memoryview) -> None:
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        entry = self._waiting.pop(correlation_id, None)
+        if entry is None:
+            return
+        flexible, answered = entry
+        try:
+            # No broker of ours has tagged fields in its headers: one zero byte.
+            answered(frame[5 if flexible else 4 :])
+        except Exception:
+            log.exception("an answer of broker %d could not be used", self.node_id)
+            self.abort()
+
+    def _keep(self, position: int) -> None:
+        """Move the beginning of an unfinished frame to the front, into a larger buffer if it needs one."""
+        buffer = self._buffer
+        rest = self._filled - position
+        needed = 0
+        if rest >= 4:
+            needed = min(4 + LENGTH.unpack_from(buffer, position)[0], max(2 * rest, BUFFER_BYTES))
+        if needed > len(buffer):
+            self._buffer = memoryview(bytearray(needed))
+        if rest and (position or self._buffer is not buffer):
+            self._buffer[:rest] = bytes(buffer[position : self._filled])
+        self._filled = rest
+
+
+@cache
+def _headers(api_key: int, version: int) -> tuple[bool, bool]:
+    """Whether the headers of request and response are flexible."""
+    return (
+        schema.request_header_version(api_key, version) >= 2,
+        schema.response_header_version(api_key, version) >= 1,
+    )
+
+
+class Peers:
+    """The way to every other broker of the image."""
+
+    def __init__(
+        self,
+        image: Callable[[], Image],
+        *,
+        node_id: NodeId,
+        listener: str | None,
+        declare_dead: Callable[[NodeId, str], Awaitable[None]],
+    ) -> None:
+        self._image = image
+        self._node_id = node_id
+        self._listener = listener
+        self._declare_dead = declare_dead
+        self._client_id = f"broker-{node_id}"
+        self._met: dict[NodeId, str] = {}
+        """The process behind a node id that this broker has talked to."""
+        self._shared: dict[NodeId, PeerConnection] = {}
+        self._opening: dict[NodeId, asyncio.Task[PeerConnection]] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._probing: dict[NodeId, str] = {}
+        self._is_over = False
+
+    def stop(self) -> None:
+        self._is_over = True
+        for task in list(self._tasks):
+            task.cancel()
+        for connection in list(self._shared.values()):
+            connection.abort()
+        self._shared.clear()
+
+    # Talking.
+
+    async def open(self, node_id: NodeId) -> PeerConnection:
+        """A new connection; raises PeerUnreachable."""
+        broker = self._image().brokers.get(node_id)
+        if broker is None:
+            raise PeerUnreachable(node_id, "it is not registered")
+        try:
+            connection = await self._connect(broker)
+        except OSError as error:
+            if isinstance(error, ConnectionRefusedError):
+                self.suspect(node_id)
+            raise PeerUnreachable(node_id, str(error) or type(error).__name__) from None
+        self._met[node_id] = broker.incarnation
+        return connection
+
+    async def call(self, node_id: NodeId, api_key: int, version: int, request: Any) -> Any:
+        """Ask a peer over a connection that all who ask share; raises PeerUnreachable."""
+        connection = self._shared.get(node_id)
+        if connection is None or connection.is_lost:
+            opening = self._opening.get(node_id)
+            if opening is None:
+                opening = self._opening[node_id] = self._start(self._open_shared(node_id))
+            connection = await asyncio.shield(opening)
+        return await connection.call(api_key, version, request)
+
+    async def _open_shared(self, node_id: NodeId) -> PeerConnection:
+        try:
+            connection = await self.open(node_id)
+        finally:
+            self._opening.pop(node_id, None)
+        connection.on_lost = self._shared_lost
+        self._shared[node_id] = connection
+        return connection
+
+    def _shared_lost(self, connection: PeerConnection) -> None:
+        if self._shared.get(connection.node_id) is connection:
+            del self._shared[connection.node_id]
+        self.suspect(connection.node_id)
+
+    async def _connect(self, broker: BrokerState) -> PeerConnection:
+        endpoint = self._endpoint(broker)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(
+                lambda: PeerConnection(broker.node_id, broker.incarnation, self._client_id),
+                endpoint.host,
+                endpoint.port,
+            )
+        return connection
+
+    def _endpoint(self, broker: BrokerState) -> Endpoint:
+        for endpoint in broker.endpoints:
+            if self._listener is None or endpoint.listener == self._listener:
+                return endpoint
+        raise OSError(f"it has no listener {self._listener}")
+
+    # Noticing.
+
+    def met(self, node_id: NodeId) -> None:
+        """The peer's present process has talked to this broker."""
+        broker = self._image().brokers.get(node_id)
+        if broker is not None:
+            self._met[node_id] = broker.incarnation
+
+    def suspect(self, node_id: NodeId) -> None:
+        """A connection with the peer has ended: find out whether its process has, too."""
+        broker = self._image().brokers.get(node_id)
+        if broker is None or self._is_over or self._met.get(node_id) != broker.incarnation:
+            # One that nobody has talked to may not be listening yet.
+            return
+        if self._probing.get(node_id) == broker.incarnation:
+            return
+        self._probing[node_id] = broker.incarnation
+        self._start(self._probe(broker))
+
+    async def _probe(self, broker: BrokerState) -> None:
+        try:
+            for _ in range(PROBES_MAX):
+                try:
+                    connection = await self._connect(broker)
+                except ConnectionRefusedError:
+                    log.warning("broker %d is gone: its port is closed", broker.node_id)
+                    await self._declare_dead(broker.node_id, broker.incarnation)
+                    return
+                except (OSError, TimeoutError):
+                    return
+                connection.abort()
+                present = self._image().brokers.get(broker.node_id)
+                if present is None or present.incarnation != broker.incarnation:
+                    return
+                await asyncio.sleep(PROBE_AGAIN_S)
+        except MillraceError as error:
+            # The lease will end by itself.
+            log.warning("broker %d could not be reported dead: %s", broker.node_id, error)
+        finally:
+            self._probing.pop(broker.node_id, None)
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            if not isinstance(error, MillraceError):
+                log.error("work on a peer failed", exc_info=error)

@@ -1,0 +1,257 @@
+"""A cluster that loses brokers: what was acknowledged is there, in order and once, and everything goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import Any, Self
+
+import confluent_kafka
+import pytest
+
+from tests.cluster.cluster import DEADLINE_S, Cluster
+from tests.harness.process import eventually
+from tests.harness.topics import unique_name
+
+pytestmark = pytest.mark.slow
+
+
+class Writer:
+    """An idempotent producer that writes 0, 1, 2, ... to one partition until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"writer-{partition}")
+        self._producer: Any = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": 120_000,
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "queue.buffering.max.messages": 1_000,
+                "log_level": 0,
+            }
+        )
+        self.written = 0
+        self.acknowledged: dict[int, int] = {}
+        """Number by offset."""
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        assert self._producer.flush(DEADLINE_S) == 0, "messages are still on their way"
+
+    def wait_for_more(self, count: int = 50) -> None:
+        target = len(self.acknowledged) + count
+        eventually(lambda: len(self.acknowledged) >= target or bool(self.failures), DEADLINE_S)
+        assert not self.failures, self.failures[:3]
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._producer.produce(
+                    self._topic,
+                    b"%d" % self.written,
+                    partition=self._partition,
+                    on_delivery=self._delivered,
+                )
+            except BufferError:
+                self._producer.poll(0.05)
+                continue
+            self.written += 1
+            self._producer.poll(0)
+            time.sleep(0.001)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+        else:
+            self.acknowledged[message.offset()] = int(message.value())
+
+
+def read_all(bootstrap: str, topic: str, partition: int) -> dict[int, int]:
+    """Number by offset of everything in a partition."""
+    consumer: Any = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique_name("reader"),
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    try:
+        place = confluent_kafka.TopicPartition(topic, partition)
+        end = 0
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            try:
+                _, end = consumer.get_watermark_offsets(place, timeout=10)
+                break
+            except confluent_kafka.KafkaException:
+                time.sleep(0.1)
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
+        found: dict[int, int] = {}
+        # Not the last record's offset: markers of transactions have offsets, too.
+        while consumer.position([place])[0].offset < end and time.monotonic() < deadline:
+            for message in consumer.consume(500, timeout=0.5):
+                if message.error() is None:
+                    found[message.offset()] = int(message.value())
+        return found
+    finally:
+        consumer.close()
+
+
+def check(writer: Writer, bootstrap: str, topic: str, partition: int = 0) -> None:
+    assert not writer.failures, writer.failures[:3]
+    found = read_all(bootstrap, topic, partition)
+    lost = {offset: number for offset, number in writer.acknowledged.items() if found.get(offset) != number}
+    assert not lost, f"{len(lost)} acknowledged records are missing or others: {sorted(lost.items())[:5]}"
+    numbers = [found[offset] for offset in sorted(found)]
+    assert numbers == list(range(writer.written)), "not every number once and in order"
+
+
+def test_all_replicas_have_the_same_bytes(cluster: Cluster) -> None:
+    topic = unique_name("same")
+    cluster.create_topic(topic, 3)
+    leaders = {view.leader for view in cluster.partitions(topic).values()}
+    assert leaders == {1, 2, 3}, "leaders are spread over all brokers"
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0}
+    )
+    for number in range(3_000):
+        producer.produce(topic, b"%d" % number, partition=number % 3)
+    assert producer.flush(DEADLINE_S) == 0
+    for partition in range(3):
+        eventually(partial(cluster.have_same_log, topic, partition), DEADLINE_S)
+        assert len(read_all(cluster.bootstrap, topic, partition)) == 1_000
+
+
+def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) -> None:
+    topic = unique_name("killed")
+    cluster.create_topic(topic)
+    with Writer(cluster.bootstrap, topic, 0) as writer:
+        writer.wait_for_more()
+        for _ in range(2):
+            leader = cluster.partitions(topic)[0].leader
+            cluster.brokers[leader].kill()
+            writer.wait_for_more()
+            assert cluster.partitions(topic)[0].leader != leader
+            cluster.brokers[leader].start()
+            eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
+            writer.wait_for_more()
+    check(writer, cluster.bootstrap, topic)
+    eventually(lambda: cluster.have_same_log(topic, 0), DEADLINE_S)
+
+
+def test_a_rolling_restart_fails_no_send(cluster: Cluster) -> None:
+    topic = unique_name("rolling")
+    cluster.create_topic(topic)
+    with Writer(cluster.bootstrap, topic, 0) as writer:
+        writer.wait_for_more()
+        for broker in cluster.brokers.values():
+            assert broker.stop() == 0
+            writer.wait_for_more()
+            broker.start()
+            eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
+            writer.wait_for_more()
+    check(writer, cluster.bootstrap, topic)
+
+
+def coordinator_of(cluster: Cluster, group: str) -> int:
+    described = cluster.admin.describe_consumer_groups([group])[group].result(30)
+    return int(described.coordinator.id)
+
+
+def test_a_group_survives_its_coordinator(cluster: Cluster) -> None:
+    topic, group = unique_name("grouped"), unique_name("group")
+    cluster.create_topic(topic)
+    with Writer(cluster.bootstrap, topic, 0) as writer:
+        writer.wait_for_more()
+        consumer: Any = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 30_000,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([topic])
+        seen: list[int] = []
+
+        def read_and_commit(count: int) -> None:
+            deadline = time.monotonic() + DEADLINE_S
+            target = len(seen) + count
+            while len(seen) < target:
+                assert time.monotonic() < deadline, f"{len(seen)} of {target} read"
+                messages = [each for each in consumer.consume(50, timeout=1.0) if each.error() is None]
+                seen.extend(int(message.value()) for message in messages)
+                if messages:
+                    commit(messages[-1].offset() + 1)
+
+        def commit(offset: int) -> None:
+            place = confluent_kafka.TopicPartition(topic, 0, offset)
+            deadline = time.monotonic() + DEADLINE_S
+            while True:
+                try:
+                    consumer.commit(offsets=[place], asynchronous=False)
+                    return
+                except confluent_kafka.KafkaException:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+
+        read_and_commit(50)
+        victim = coordinator_of(cluster, group)
+        cluster.brokers[victim].kill()
+        read_and_commit(50)
+        cluster.brokers[victim].start()
+        eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
+        read_and_commit(50)
+        place = confluent_kafka.TopicPartition(topic, 0)
+        committed = consumer.committed([place], timeout=60)[0].offset
+        consumer.close()
+    assert committed == len(seen)
+    assert seen == list(range(len(seen))), "every record once and in order"
+
+
+def test_a_transaction_over_partitions_of_several_brokers_is_whole(cluster: Cluster) -> None:
+    topic = unique_name("whole")
+    cluster.create_topic(topic, 3)
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": unique_name("tx"),
+            "transaction.timeout.ms": 60_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(DEADLINE_S)
+    for round_number in range(4):
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce(topic, b"%d" % round_number, partition=partition)
+        producer.flush(DEADLINE_S)
+        if round_number % 2:
+            producer.abort_transaction(DEADLINE_S)
+        else:
+            producer.commit_transaction(DEADLINE_S)
+    for partition in range(3):
+        numbers = sorted(read_all(cluster.bootstrap, topic, partition).values())
+        assert numbers == [0, 2], f"partition {partition}"
