@@ -53,7 +53,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
                 "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
                 # Tests are short: what the second compiler would gain later, it costs now.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+                # The database of JDBC tests would leave its log in the current directory.
+                " -Dderby.stream.error.file=/dev/null",
             },
         )
     except SparkUnavailable as missing:

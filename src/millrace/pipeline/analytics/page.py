@@ -87,7 +87,7 @@ def figures_of(summary: TopicSummary) -> list[tuple[str, str]]:
     figures += _latency_figures("latency until read", summary.arrivals)
     figures.append(("distinct keys", f"{summary.distinct_keys:,.0f}"))
     figures.append(("busiest partition over mean", f"{summary.skew:.2f}x"))
-    hot = ", ".join(str(each.partition) for each in summary.hot_partitions)
+    hot = ", ".join(f"#{each.partition}" for each in summary.hot_partitions)
     figures.append(("hot partitions", hot or "none"))
     for group, series in summary.lag.items():
         figures.append((f"lag of {group}", f"{series[-1][1]:,.0f}"))
