@@ -56,6 +56,7 @@ def make_session(
     if is_local:
         # Workers must see the packages of this interpreter, not of whatever `python3` is.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        _prefer_installed_pyspark()
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     cache = delta_jars()
@@ -101,6 +102,14 @@ def _java() -> str | None:
     return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
 
 
+def _prefer_installed_pyspark() -> None:
+    """Let workers import the installed PySpark, whose modules are compiled, not Spark's archive of it."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    site = str(Path(__file__).parent / "worker_site")
+    if "SPARK_HOME" not in os.environ and site not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([site, *filter(None, paths)])
+
+
 def _base_settings(is_local: bool) -> dict[str, str]:
     scratch = Path(tempfile.gettempdir()) / f"millrace-spark-{os.getuid()}"
     log4j = resources.files("millrace.pipeline").joinpath("log4j2.properties")
@@ -114,6 +123,8 @@ def _base_settings(is_local: bool) -> dict[str, str]:
         # Two attempts of one task at a time would be two producers with one transactional id.
         "spark.speculation": "false",
         "spark.sql.streaming.stopTimeout": "60s",
+        # A Python worker on a busy machine may need longer than 15 s to say who it is.
+        "spark.python.authenticate.socketTimeout": "180s",
     }
     if is_local:
         cores = str(max(2, os.cpu_count() or 2))
