@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Where Spark's parser and analyser say that they stopped.
 _PLACE: Final = re.compile(r"[;(\s]\(?line (?P<line>\d+),? pos (?P<column>\d+)\)?")
+_ERROR_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _QUERY_PRINTED: Final = re.compile(r"\s*==\s*SQL.*", re.DOTALL)
 
 
@@ -67,7 +68,7 @@ def note(error: Exception, mark: Mark, where: str, mistakes: Mistakes) -> None:
     """Add what Spark or we said as a mistake; anything else is a bug and goes on."""
     if not is_spark_error(error) and not isinstance(error, MillraceError):
         raise error
-    text = _QUERY_PRINTED.sub("", explain(error))
+    text = _ERROR_CLASS.sub("", _QUERY_PRINTED.sub("", explain(error)))
     mistakes.add(mark, f"{where}: {_PLACE.sub('', text).strip().rstrip(';.')}")
 
 
