@@ -16,6 +16,7 @@ import uvloop
 from millrace.broker import logs
 from millrace.broker.config import BrokerConfig
 from millrace.broker.dispatch import Dispatcher
+from millrace.broker.failovers import Failovers
 from millrace.broker.fetch_sessions import FetchSessions
 from millrace.broker.group_reports import GroupReports
 from millrace.broker.handlers import APIS
@@ -334,6 +335,8 @@ class Broker:
         if self._replication is not None:
             services.replica_sessions = self._replication.sessions
             services.remote_transactions = self._replication.transactions
+            peers = self._replication.peers
+            services.failovers = Failovers(lambda: metadata.image, lambda: peers.is_probing)
         self._services = services
         self._cleaner = LogCleaner(
             self.directory.logs.values,

@@ -269,6 +269,11 @@ class Peers:
 
     # Noticing.
 
+    @property
+    def is_probing(self) -> bool:
+        """Whether a connection broke, and it is not yet known whether the peer is gone."""
+        return bool(self._probing)
+
     def met(self, node_id: NodeId) -> None:
         """The peer's present process has talked to this broker."""
         broker = self._image().brokers.get(node_id)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millrace.broker.config import BrokerConfig
+    from millrace.broker.failovers import Failovers
     from millrace.broker.fetch_sessions import FetchSessions
     from millrace.broker.markers import Markers
     from millrace.broker.producer_ids import ProducerIds
@@ -48,6 +49,8 @@ class Services:
     replica_sessions: ReplicaSessions | None = None
     """The followers of this broker; None where there is only one broker."""
     remote_transactions: RemoteTransactions | None = None
+    failovers: Failovers | None = None
+    """None where there is only one broker."""
     wakeups: Wakeups = field(default_factory=Wakeups)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     staging: Staging = field(init=False)

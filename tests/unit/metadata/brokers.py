@@ -128,7 +128,7 @@ class Cluster:
     async def until_led_by(self, leader: int, *, number: int = 0, within_s: float = 60.0) -> None:
         async with asyncio.timeout(within_s):
             while self.partition(number).leader != leader:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(within_s / 2_000)
 
 
 @asynccontextmanager

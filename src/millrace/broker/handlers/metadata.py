@@ -47,8 +47,24 @@ CONTROLLER_ENDPOINTS: Final = 2
 
 def metadata(
     ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
+    """Only a request that creates topics has to wait, or one that comes while leaders are replaced."""
+    failovers = ctx.services.failovers
+    if failovers is not None and failovers.is_under_way():
+        return _describe_later(ctx, request)
+    return _describe(ctx, request)
+
+
+async def _describe_later(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
+    assert ctx.services.failovers is not None
+    await ctx.services.failovers.wait()
+    answer = _describe(ctx, request)
+    return answer if isinstance(answer, MetadataResponse | bytes) else await answer
+
+
+def _describe(
+    ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | bytes | Awaitable[MetadataResponse]:
-    """Only a request that creates topics has to wait."""
     if request.topics is None:
         return _all_topics(ctx, request)
     if not _is_well_formed(request.topics, ctx.api_version):

@@ -1,0 +1,58 @@
+"""Lets requests for metadata wait while leaders are being replaced.
+
+A client that loses a leader asks another broker within a millisecond. Told the old leader once more, it may
+not ask again for a second; told a little later, it has the new one. The wait is short and bounded, and only
+while something is known to be under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from millrace.metadata.election import standing_of
+from millrace.metadata.image import Image
+
+WAIT_MS_MAX: Final = 300
+"""A failover takes some ten milliseconds where nothing is in its way."""
+POLL_MS: Final = 5
+
+
+class Failovers:
+    def __init__(self, image: Callable[[], Image], is_probing: Callable[[], bool]) -> None:
+        """`is_probing`: whether a connection to another broker broke, and it is not yet known why."""
+        self._image = image
+        self._is_probing = is_probing
+        self._checked_revision = -1
+        self._is_unsettled = False
+
+    def is_under_way(self) -> bool:
+        image = self._image()
+        if self._is_probing():
+            return True
+        if not image.fenced:
+            return False
+        if image.topology_revision != self._checked_revision:
+            self._checked_revision = image.topology_revision
+            self._is_unsettled = _lacks_leaders(image)
+        return self._is_unsettled
+
+    async def wait(self) -> None:
+        """Return when nothing is under way any more, or when it takes too long."""
+        for _ in range(WAIT_MS_MAX // POLL_MS):
+            if not self.is_under_way():
+                return
+            await asyncio.sleep(POLL_MS / 1000)
+
+
+def _lacks_leaders(image: Image) -> bool:
+    """Whether a partition is led by a broker that is gone while another one could lead it."""
+    standing = standing_of(image)
+    return any(
+        state.leader >= 0
+        and state.leader not in standing.live
+        and any(node_id in standing.live for node_id in state.isr)
+        for topic in image.topics.values()
+        for state in topic.partitions
+    )
