@@ -31,7 +31,7 @@ class Failovers:
         image = self._image()
         if self._is_probing():
             return True
-        if not image.fenced:
+        if not image.fenced and not image.stopping:
             return False
         if image.topology_revision != self._checked_revision:
             self._checked_revision = image.topology_revision
@@ -47,12 +47,12 @@ class Failovers:
 
 
 def _lacks_leaders(image: Image) -> bool:
-    """Whether a partition is led by a broker that is gone while another one could lead it."""
-    standing = standing_of(image)
+    """Whether a partition is led by a broker that is gone or about to go while another one could lead it."""
+    willing = standing_of(image).willing
     return any(
         state.leader >= 0
-        and state.leader not in standing.live
-        and any(node_id in standing.live for node_id in state.isr)
+        and state.leader not in willing
+        and any(node_id in willing for node_id in state.isr)
         for topic in image.topics.values()
         for state in topic.partitions
     )

@@ -19,6 +19,8 @@ from millrace.metadata.store import Store
 
 log = logging.getLogger(__name__)
 
+LINGER_S = 0.15
+"""After the hand-over: all brokers know the new leaders by then, and most clients have asked for them."""
 HAND_OVER_S_MAX = 10.0
 """A store that does not answer must not keep a broker from stopping."""
 
@@ -94,6 +96,8 @@ class Membership:
             log.warning("stopping without handing over: the store does not answer")
             return
         log.info("handed over", extra={"partitions_left": left})
+        # Clients that still come here are sent to the new leaders; a closed connection would say nothing.
+        await asyncio.sleep(LINGER_S)
 
     async def leave(self) -> None:
         if self._ruling is not None:
