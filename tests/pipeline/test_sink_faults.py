@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from tests.compat.transactions.reading import COMMITTED, UNCOMMITTED, end_offsets
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic
 from tests.pipeline.sink_support import values_of
@@ -21,7 +22,8 @@ from tests.pipeline.sink_support import values_of
 ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 240.0
 FILES: Final = 12
-LINES: Final = 200
+LINES: Final = 400
+PARTITIONS: Final = 3
 
 
 @pytest.mark.slow
@@ -36,13 +38,15 @@ def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
     broker = MillraceProcess(tmp_path / "broker")
     broker.start()
     try:
-        topic = create_topic(broker.bootstrap, "output", 3)
+        topic = create_topic(broker.bootstrap, "output", PARTITIONS)
         words = [broker.bootstrap, topic, str(source), str(checkpoint)]
         with _driver(tmp_path / "first.log", words) as first:
             for done in (1, 2):
                 _wait_for_commits(checkpoint, done, first)
+                _wait_for_open_transaction(broker.bootstrap, topic, first)
                 _kill_workers(first)
             _wait_for_commits(checkpoint, 4, first)
+            _wait_for_open_transaction(broker.bootstrap, topic, first)
             os.killpg(first.pid, signal.SIGKILL)
             first.wait(60)
         assert _commits(checkpoint) < FILES, "the driver was to be killed in the middle of its work"
@@ -51,7 +55,7 @@ def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
             broker.kill()
             broker.start()
             assert second.wait(DEADLINE_S) == 0, (tmp_path / "second.log").read_text()[-3000:]
-        found = values_of(broker.bootstrap, topic, 3)
+        found = values_of(broker.bootstrap, topic, PARTITIONS)
     finally:
         broker.end()
     assert sorted(found) == sorted(f"file {n} line {line}" for n in range(FILES) for line in range(LINES))
@@ -82,6 +86,16 @@ def _wait_for_commits(checkpoint: Path, count: int, driver: subprocess.Popen[byt
         assert driver.poll() is None, f"the driver ended with {driver.returncode}"
         assert time.monotonic() < deadline, "the query does not get on"
         time.sleep(0.05)
+
+
+def _wait_for_open_transaction(bootstrap: str, topic: str, driver: subprocess.Popen[bytes]) -> None:
+    """Wait until a task has written something that is not committed yet."""
+    partitions = [(topic, number) for number in range(PARTITIONS)]
+    deadline = time.monotonic() + DEADLINE_S
+    while end_offsets(bootstrap, partitions, COMMITTED) == end_offsets(bootstrap, partitions, UNCOMMITTED):
+        assert driver.poll() is None, f"the driver ended with {driver.returncode}"
+        assert time.monotonic() < deadline, "no task writes anything"
+        time.sleep(0.01)
 
 
 def _commits(checkpoint: Path) -> int:
