@@ -15,6 +15,7 @@ from millrace.metadata.commands import (
 from millrace.metadata.config_definitions import (
     BROKER_SETTINGS,
     GROUP_OWN_SETTINGS,
+    KAFKA_ONLY,
     TOPIC_SETTINGS,
     BrokerLayers,
     ConfigType,
@@ -43,6 +44,9 @@ def altered_configs(
         if name in seen:
             raise ContradictoryRequest(f"the setting {name} is altered twice in one request")
         seen[name] = None
+        if operation is AlterOperation.DELETE and name in KAFKA_ONLY:
+            # Kafka's tools clear such settings without asking whether they are set.
+            continue
         setting = _setting(resource, name)
         if operation is AlterOperation.DELETE:
             configs.pop(name, None)
