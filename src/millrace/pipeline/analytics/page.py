@@ -98,13 +98,18 @@ def _latency_figures(name: str, found: Distribution | None) -> list[tuple[str, s
     if found is None:
         return []
     figures = [
-        (f"{name}, p50", seconds_text((found.p50 or 0) / 1000)),
-        (f"{name}, p99", seconds_text((found.p99 or 0) / 1000)),
-        (f"{name}, largest", seconds_text(found.largest / 1000)),
+        (f"{name}, p50", _ms_text(found.p50 or 0)),
+        (f"{name}, p99", _ms_text(found.p99 or 0)),
+        (f"{name}, largest", _ms_text(found.largest)),
     ]
     if found.negative:
         figures.append((f"{name}: below zero, clocks differ", f"{found.negative:,.0f}"))
     return figures
+
+
+def _ms_text(value_ms: float) -> str:
+    # Timestamps count milliseconds: less than one is all that can be said.
+    return "< 1 ms" if value_ms < 1 else seconds_text(value_ms / 1000)
 
 
 def _figures(summary: TopicSummary) -> str:

@@ -21,6 +21,7 @@ COLOURS: Final = (
 )  # fmt: skip
 DAY_MS: Final = 86_400_000
 """Times are drawn as matplotlib has them: days since 1970."""
+TICKS_MAX: Final = 20
 MANY: Final = len(COLOURS)
 """More partitions than this are drawn as the busiest ones and the rest."""
 
@@ -212,10 +213,14 @@ def _partitions(axes: Axes, summary: TopicSummary) -> None:
     axes.bar([each.partition for each in loads], [each.share for each in loads], color=colours, width=0.8)
     axes.axhline(1 / len(loads), color=EVEN, linewidth=1, linestyle="--", label="even share")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(loads) <= TICKS_MAX:
+        axes.set_xticks([each.partition for each in loads])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylim(0, 1.2 * max(each.share for each in loads))
     axes.set_xlabel("partition (red: hot)" if summary.hot_partitions else "partition")
     axes.set_ylabel("of all messages")
-    axes.legend(loc="best")
+    axes.legend(loc="upper right")
 
 
 def _keys(axes: Axes, summary: TopicSummary) -> None:
