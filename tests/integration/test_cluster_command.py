@@ -100,9 +100,29 @@ def test_a_cluster_goes_up_loses_a_broker_gets_it_back_and_goes_down(commands: C
     assert "broker 2 does not run" in again.stderr
 
     commands.up()
-    assert commands.status()[2]["state"] == "running"
+    eventually(lambda: is_in_sync(commands.status()[2]), DEADLINE_S, pause_s=0.5)
+
+    drain_broker_2(commands)
+    assert (commands.status()[2]["replicas"], commands.status()[3]["replicas"]) == (0, 6)
     commands.run("down")
     assert all(state["state"] == "down" for state in commands.status().values())
+
+
+def is_in_sync(state: dict[str, Any]) -> bool:
+    return bool(state["replicas"] == state["replicas_in_sync"] > 0)
+
+
+def drain_broker_2(commands: Commands) -> None:
+    plan = str(commands.directory / "plan.json")
+    for words in (
+        ("generate", "--drain", "2", "--output", plan),
+        ("execute", plan, "--wait"),
+        ("verify", plan),
+    ):
+        done = run_millrace(
+            "reassign", *words, "--bootstrap-server", commands.bootstrap, timeout_s=DEADLINE_S
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
