@@ -62,6 +62,18 @@ def open_store(path: str) -> tuple[FileSystem, str]:
     return store, inside
 
 
+def read_history(path: str, limit: int | None = None) -> list[tuple[int, str | None]]:
+    """Versions with the metadata of their commits, the newest first; empty where no table is."""
+    store, base = open_store(path)
+    commits, _ = _listed(store, f"{base}/_delta_log")
+    history: list[tuple[int, str | None]] = []
+    for version in sorted(commits, reverse=True)[:limit]:
+        actions = _commit_actions(store, f"{base}/_delta_log/{version:020}.json")
+        infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+        history.append((version, infos[0].get("userMetadata") if infos else None))
+    return history
+
+
 def read_snapshot(root: str, topic: str) -> Snapshot:
     """The newest version of a topic's archive."""
     path = table_path(root, topic)

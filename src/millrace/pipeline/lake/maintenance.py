@@ -22,6 +22,7 @@ FILE_BYTES: Final = 256 << 20
 """A task of a reader holds some of a file in memory; beyond this size a file saves nothing more."""
 
 _FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.maxFileSize"
+_LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _VACUUM_CHECK_SETTING: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
@@ -98,5 +99,8 @@ def _join_files(spark: SparkSession, table: ArchiveTable, ledger: Ledger) -> int
 
 def _vacuum(spark: SparkSession, table: ArchiveTable, hours: int) -> None:
     # Delta refuses less than a week unless asked twice; whoever gives the option has been asked.
-    with setting(spark, _VACUUM_CHECK_SETTING, str(hours >= VACUUM_AFTER_HOURS).lower()):
+    is_checked = str(hours >= VACUUM_AFTER_HOURS).lower()
+    # Delta lists folders with 10,000 tasks by default, however few folders there are.
+    tasks = str(4 * spark.sparkContext.defaultParallelism)
+    with setting(spark, _VACUUM_CHECK_SETTING, is_checked), setting(spark, _LISTING_SETTING, tasks):
         table.sql(f"VACUUM {{table}} RETAIN {hours} HOURS").collect()

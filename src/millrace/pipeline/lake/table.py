@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millrace.pipeline.lake.delta_log import read_history
 from millrace.pipeline.lake.errors import ConcurrentArchive, ForeignTable, NoArchive
 from millrace.pipeline.lake.ledger import APPLICATION_ID, Ledger, ledger_of
-from millrace.pipeline.lake.location import quoted, table_path
+from millrace.pipeline.lake.location import is_local, quoted, table_path
 from millrace.pipeline.lake.ranges import DAY_MS, LAST_DAY
 from millrace.pipeline.lake.settings import setting
 
@@ -55,6 +56,8 @@ class ArchiveTable:
         self._name: Final = quoted(self.path)
 
     def exists(self) -> bool:
+        if is_local(self.path):
+            return bool(read_history(self.path, 1))
         jvm = self._spark._jvm
         assert jvm is not None, "archives need a Spark with its JVM beside it"
         return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self.path))
@@ -113,6 +116,14 @@ class ArchiveTable:
         return _PROPERTIES | {"millrace.topic": self.topic}
 
     def _history(self, limit: int | None) -> list[tuple[int, str | None]]:
+        """Versions with the metadata of their commits, the newest first."""
+        if is_local(self.path):
+            # A few small files, which Spark would start several jobs for.
+            return read_history(self.path, limit)
+        return self._history_by_spark(limit)
+
+    def _history_by_spark(self, limit: int | None) -> list[tuple[int, str | None]]:
+        """The same through Spark, which has the keys to object stores."""
         statement = "DESCRIBE HISTORY {table}" + (f" LIMIT {limit}" if limit else "")
         rows = self.sql(statement).select("version", "userMetadata").collect()
         return sorted(((int(row[0]), row[1]) for row in rows), reverse=True)
