@@ -89,21 +89,21 @@ class Markers:
             settled(NotHere(place) if is_known else Gone(place))
             return
         try:
-            if not partition.needs_marker(marker):
-                settled(None)
-                return
-            if place.topic == OFFSETS_TOPIC:
-                self._write_to_groups(place, marker, settled)
-                return
-            appended = partition.append_marker(marker, self._clock.wall_ms())
+            if partition.needs_marker(marker):
+                if place.topic == OFFSETS_TOPIC:
+                    self._write_to_groups(place, marker, settled)
+                    return
+                partition.append_marker(marker, self._clock.wall_ms())
         except MillraceError as error:
             settled(error)
             return
-        if partition.is_acknowledged(appended):
+        # Also one that is there already, from an earlier attempt, counts only when it is committed.
+        end_offset = partition.log.log_end_offset
+        if partition.log.high_watermark >= end_offset:
             settled(None)
             return
         partition.waiting_produces.add(
-            appended.last_offset + 1, lambda is_there: settled(None if is_there else NotHere(place))
+            end_offset, lambda is_there: settled(None if is_there else NotHere(place))
         )
 
     def _write_to_groups(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
