@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
+from millrace.replica.leadership import Leadership
+from millrace.replica.partition import Partition
 from tests.unit.replica.model import LAG_MS, NODES, Trio
 
 A, B, C = NODES
@@ -280,3 +282,79 @@ TestReplicas = Replicas.TestCase
 TestReplicas.settings = settings(
     max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+# What the guards are for: with one of them out, the same checks fail.
+
+
+def test_without_truncation_by_epoch_histories_differ(monkeypatch: pytest.MonkeyPatch, trio: Trio) -> None:
+    monkeypatch.setattr(Partition, "divergence", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_f2_two_quick_failovers_leave_one_history(trio)
+
+
+def test_without_waiting_for_those_in_sync_acknowledged_records_are_lost(
+    monkeypatch: pytest.MonkeyPatch, trio: Trio
+) -> None:
+    monkeypatch.setattr(Leadership, "committed_up_to", lambda _, own_end_offset: own_end_offset)
+    trio.produce(A)
+    trio.nodes[A].partition.commit_what_is_replicated()
+    trio.check()
+    assert len(trio.promised) == 1
+    trio.kill(A)
+    with pytest.raises(AssertionError):
+        _go_on_with_b(trio)
+
+
+def _go_on_with_b(trio: Trio) -> None:
+    all_learn(trio)
+    trio.produce(B)
+    trio.nodes[B].partition.commit_what_is_replicated()
+    trio.heal()
+    trio.check_agreement()
+
+
+def test_without_counting_a_wish_a_new_member_may_miss_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch, trio: Trio
+) -> None:
+    """C is let in, and elected, before the leader hears that its wish was granted."""
+    trio = _with_c_left_behind(trio)
+    monkeypatch.setattr(Leadership, "_count", _count_the_isr_alone)
+    monkeypatch.setattr(Leadership, "_is_about_to_join", lambda *_: False)
+    with pytest.raises(AssertionError):
+        _let_c_in_and_elect_it(trio)
+
+
+def test_a_wish_that_counts_keeps_what_is_committed(trio: Trio) -> None:
+    trio = _with_c_left_behind(trio)
+    _let_c_in_and_elect_it(trio)
+    trio.heal()
+    trio.check_agreement()
+
+
+def _with_c_left_behind(trio: Trio) -> Trio:
+    trio.kill(C)
+    all_learn(trio)
+    trio.start(C)
+    trio.learn(C)
+    return trio
+
+
+def _let_c_in_and_elect_it(trio: Trio) -> None:
+    trio.fetch(C)
+    trio.adjust_isr(A)
+    assert C in trio.state.isr
+    trio.produce(A)
+    trio.fetch(B)
+    trio.fetch(B)
+    trio.check()
+    trio.move_leader(C)
+    all_learn(trio)
+    trio.produce(C)
+    trio.heal()
+    trio.check_agreement()
+
+
+def _count_the_isr_alone(leadership: Leadership) -> None:
+    for follower in leadership.followers:
+        follower.is_counted = follower.node_id in leadership.isr
