@@ -74,7 +74,7 @@ class SparkWrite:
                 turns=turns,
             ).result
             written = sum(records.values()) * len(MODES) * len(DELIVERIES) * (turns + 1)
-            found = broker.record_count(topic)
+            found = sum(broker.record_count(topic, partition) for partition in range(PARTITIONS))
         finally:
             broker.stop()
             broker.remove_files()
