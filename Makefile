@@ -36,7 +36,7 @@ $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark,cluster]'
 	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark
 
-# Spark is large (600 MB with what it needs), so that only what uses it waits for it.
+# Spark is large (800 MB with what it needs), so that only what uses it waits for it.
 $(VENV)/.installed-spark: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and Spark into $(VENV) ..."
 	@$(PIP) install --constraint constraints.txt --editable '.[spark]'
