@@ -10,19 +10,21 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from millrace.broker import logs
+from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.playing import Named
 from millrace.sim.run import Outcome, run_scenario
 from millrace.sim.scenarios import BY_NAME, SCENARIOS, SECONDS
 
 SHOWN_MAX: Final = 10
 RANDOM: Final = "random"
+GROUPS: Final = {"all": [*SCENARIOS, *CLUSTER_SCENARIOS], "single": SCENARIOS, "cluster": CLUSTER_SCENARIOS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     if options.log:
         logs.set_up("info", "text")
-    chosen = SCENARIOS if options.scenario == "all" else [BY_NAME[options.scenario]]
+    chosen = GROUPS.get(options.scenario) or [BY_NAME[options.scenario]]
     started = time.perf_counter()  # noqa: TID251 - how fast the simulation is
     simulated_s = 0.0
     failed: list[tuple[Named, Outcome]] = []
@@ -83,7 +85,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario",
         default=RANDOM,
-        help=f"one of {', '.join(BY_NAME)}, or all (default: {RANDOM})",
+        help=f"one of {', '.join(BY_NAME)}, or {', '.join(GROUPS)} (default: {RANDOM})",
     )
     parser.add_argument(
         "--hours",
@@ -94,8 +96,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quiet", action="store_true", help="report failures and the sum only")
     parser.add_argument("--log", action="store_true", help="show what happens, and what the brokers log")
     options = parser.parse_args(arguments)
-    if options.scenario != "all" and options.scenario not in BY_NAME:
-        parser.error(f"there is no scenario {options.scenario}; there are: {', '.join(BY_NAME)}, all")
+    if options.scenario not in GROUPS and options.scenario not in BY_NAME:
+        known = ", ".join((*BY_NAME, *GROUPS))
+        parser.error(f"there is no scenario {options.scenario}; there are: {known}")
     if options.hours <= 0:
         parser.error(f"--hours {options.hours:g}: must be more than 0")
     options.seconds = options.hours * 3600

@@ -60,6 +60,29 @@ async def quick_failovers(run: Run) -> None:
         await start_again(run, node, (0.0, 1.0))
 
 
+async def failover_with_slow_replication(run: Run) -> None:
+    """A leader goes while the others are behind: what only it had must not have been acknowledged, and must
+    be gone when it is back (F1, F5)."""
+    node = pick_running(run)
+    if node is None or not all(each.is_ready for each in run.nodes):
+        return
+    network = run.cluster.network
+    others = [other.host for other in run.nodes if other is not node]
+    delay = run.chance.uniform(0.3, 1.5)
+    run.cluster.note(f"{delay:.2f} s between broker {node.node_id} and the others")
+    for host in others:
+        network.slow_links[node.host, host] = network.slow_links[host, node.host] = delay
+    await run.sleep(1.0, 4.0)
+    if run.chance.random() < 0.5:
+        node.kill()
+    else:
+        node.lose_power()
+    for host in others:
+        network.slow_links.pop((node.host, host), None)
+        network.slow_links.pop((host, node.host), None)
+    await start_again(run, node, (1.0, 8.0))
+
+
 async def last_one_loses_power(run: Run) -> None:
     """The others are down long enough to leave the in-sync set; then the last one forgets what it did not
     flush, and is the first to be back (F4)."""

@@ -32,6 +32,12 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         about="leaders go one after the other",
     ),
     Named(
+        name="C-F1-F5-slow-replication",
+        play=again_and_again(cluster_faults.failover_with_slow_replication, every_s=(1.0, 6.0)),
+        plan=THREE,
+        about="leaders go while the others are behind",
+    ),
+    Named(
         name="C-F3-F24-kills",
         play=again_and_again(faults.kill, faults.cut_off_client, faults.reset_connections),
         plan=THREE,
@@ -118,6 +124,7 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
             cluster_faults.cut_brokers,
             cluster_faults.isolate,
             cluster_faults.quick_failovers,
+            cluster_faults.failover_with_slow_replication,
             lines=1,
         ),
         plan=CALM,

@@ -156,7 +156,8 @@ class Copying(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateBatchStored(Event):
-    """A batch of a transaction that was over was accepted all the same."""
+    """A batch of an aborted transaction came late and was stored, before the partition heard of the end. It
+    is aborted with the rest; if it is not, readers of committed records see it."""
 
     producer: str
     value: str

@@ -10,6 +10,7 @@ from millrace.sim import faults
 from millrace.sim.clients.admin import delete_topic
 from millrace.sim.clients.consumer import Consumer
 from millrace.sim.clients.producer import IdempotentProducer, Workload
+from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.history import TopicDeleted
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
 from millrace.sim.run import PARTITIONS, Plan, Run
@@ -227,4 +228,4 @@ SCENARIOS: Final[Sequence[Named]] = (
     ),
 )
 
-BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}
+BY_NAME: Final = {scenario.name: scenario for scenario in (*SCENARIOS, *CLUSTER_SCENARIOS)}

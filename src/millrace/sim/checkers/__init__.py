@@ -26,7 +26,6 @@ ALL: Final[tuple[Check, ...]] = (
     transactions.nothing_aborted_is_read,
     transactions.information_flows_one_way,
     transactions.no_transaction_hangs,
-    transactions.late_batches_are_refused,
     transactions.copies_are_complete,
     groups.partitions_have_one_owner,
     groups.only_owners_commit,

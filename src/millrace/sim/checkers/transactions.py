@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.sim.checkers.facts import Facts, Transaction, Violation
 from millrace.sim.clients.copier import copy_of
-from millrace.sim.history import Copying, LateBatchStored, TransactionRead
+from millrace.sim.history import Copying, TransactionRead
 
 
 def nothing_aborted_is_read(facts: Facts) -> Iterator[Violation]:
@@ -71,11 +71,6 @@ def no_transaction_hangs(facts: Facts) -> Iterator[Violation]:
                 "hanging transaction",
                 f"{topic}-{partition} is stable up to {final.last_stable_offset} of {final.high_watermark}",
             )
-
-
-def late_batches_are_refused(facts: Facts) -> Iterator[Violation]:
-    for event in facts.history.of(LateBatchStored):
-        yield Violation("late batch", f"{event.value} of {event.producer} was stored after its transaction")
 
 
 def copies_are_complete(facts: Facts) -> Iterator[Violation]:

@@ -73,7 +73,7 @@ class TransactionalProducer:
         return values
 
     async def _come_late(self, identity: tuple[int, int]) -> None:
-        """A batch of the transaction that was just aborted arrives now: it must not be stored (F15)."""
+        """A batch of the transaction that was just aborted arrives now: it must never count (F15)."""
         session, client = self.session, self.client
         place = client.chance.choice(self.places)
         (value,) = self._values(place[0])[:1]
@@ -98,4 +98,6 @@ class TransactionalProducer:
             # clients ask for one.
             await session.begin_anew()
             return
+        if identity == (session.producer_id, session.epoch):
+            session.skip_sequence(place)
         client.note(LateBatchStored(at=client.now(), producer=session.transactional_id, value=value))

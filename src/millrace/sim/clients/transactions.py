@@ -158,6 +158,10 @@ class TransactionalSession:
     def next_sequence(self, place: Place) -> int:
         return self._sequences.get(place, 0)
 
+    def skip_sequence(self, place: Place) -> None:
+        """Another batch of this producer was stored meanwhile."""
+        self._sequences[place] = self._sequences.get(place, 0) + 1
+
     async def _add_partition(self, place: Place) -> None:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
