@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import subprocess
 import time
 import urllib.error
@@ -10,11 +12,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.cli.etcd import EtcdMissing, etcd_command, find_etcd
-from tests.harness.process import free_port
 
-__all__ = ["EtcdMissing", "EtcdProcess"]
+__all__ = ["EtcdMissing", "EtcdProcess", "lasting_port"]
 
 START_DEADLINE_S = 60.0
+LASTING_PORTS = range(20_000, 30_000)
+
+
+def lasting_port(*offsets: int) -> int:
+    """A free port, and free ones at these offsets from it, that stay free while nobody listens there: the
+    system gives them to no outgoing connection, as it may give those that it finds itself."""
+    while True:
+        port = random.choice(LASTING_PORTS)
+        if all(_is_free(port + offset) for offset in (0, *offsets)):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 class EtcdProcess:
@@ -22,7 +42,8 @@ class EtcdProcess:
         """`options` are further words for etcd; a repeated one overrides ours."""
         self.directory = directory
         self.options = list(options)
-        self.client_port, self.peer_port = free_port(), free_port()
+        self.client_port = lasting_port(1)
+        self.peer_port = self.client_port + 1
         self.output_path = directory / "etcd.out"
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,36 +10,23 @@ from typing import Any
 import pytest
 
 from millrace.cli.etcd import EtcdMissing, find_etcd
+from tests.harness.etcd import lasting_port
 from tests.harness.millrace import run_millrace
-from tests.harness.process import eventually, free_port
+from tests.harness.process import eventually
 
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
 
 
-def free_base_port() -> int:
-    """A port with room behind it for three brokers, their metrics and an etcd."""
-    while True:
-        base = free_port()
-        offsets = (0, 1, 2, 100, 101, 102, 200, 201)
-        if base < 60_000 and all(_is_free(base + offset) for offset in offsets):
-            return base
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+PORT_OFFSETS = (1, 2, 100, 101, 102, 200, 201)
+"""Of three brokers, their metrics and an etcd."""
 
 
 class Commands:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.base_port = free_base_port()
+        self.base_port = lasting_port(*PORT_OFFSETS)
         self.bootstrap = f"127.0.0.1:{self.base_port}"
 
     def run(self, *words: str) -> str:

@@ -19,8 +19,7 @@ from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.store import ABSENT, Compare, Put, Snapshot, Versioned
 from millrace.metadata.store.etcd import EtcdStore
 from millrace.metadata.store.etcd_calls import EtcdSettings
-from tests.harness.etcd import EtcdMissing, EtcdProcess
-from tests.harness.process import free_port
+from tests.harness.etcd import EtcdMissing, EtcdProcess, lasting_port
 from tests.unit.metadata.worlds import CountedIds, broker
 
 pytestmark = pytest.mark.slow
@@ -195,7 +194,7 @@ def test_a_member_that_is_down_is_passed_over(start_etcd: StartEtcd) -> None:
     server = start_etcd()
 
     async def body() -> None:
-        nobody = f"http://127.0.0.1:{free_port()}"
+        nobody = f"http://127.0.0.1:{lasting_port()}"
         async with store_of(nobody, server.endpoint) as store:
             await store.open()
             revision = await store.commit(puts=[Put("a", b"1")])
@@ -249,7 +248,7 @@ def test_etcd_is_reached_over_tls_with_a_certificate(start_etcd: StartEtcd, tmp_
         check=True,
         capture_output=True,
     )
-    port = free_port()
+    port = lasting_port()
     endpoint = f"https://127.0.0.1:{port}"
     start_etcd(
         *("--listen-client-urls", endpoint, "--advertise-client-urls", endpoint),
