@@ -289,7 +289,7 @@ class Peers:
         if self._probing.get(node_id) == broker.incarnation:
             return
         self._probing[node_id] = broker.incarnation
-        self._start(self._probe(broker))
+        _ = self._start(self._probe(broker))
 
     async def _probe(self, broker: BrokerState) -> None:
         try:
