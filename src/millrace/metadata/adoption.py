@@ -98,6 +98,10 @@ def _compare(plan: Adoption, topic: TopicState, logs: Sequence[FoundLog], node_i
             plan.strays.append(log)
             continue
         state = topic.partitions[log.partition]
+        if node_id not in state.replicas:
+            # The replica moved to another broker while this one was down.
+            plan.strays.append(log)
+            continue
         # With other replicas the election settles epochs; alone, the log is the only witness.
         if state.replicas == (node_id,) and log.latest_epoch > state.leader_epoch:
             raised[log.partition] = log.latest_epoch

@@ -100,3 +100,10 @@ def test_a_store_from_a_backup_does_not_take_leader_epochs_back() -> None:
     states = apply(image, *adoption.commands).topics["orders"].partitions
     assert [state.leader_epoch for state in states] == [6, 0]
     assert states[0].partition_epoch == 1
+
+
+def test_a_replica_that_moved_away_while_the_broker_was_down_is_set_aside() -> None:
+    image = apply(cluster(None, None), new_topic("orders", 1, assignments={0: [2], 1: [1]}))
+    moved, kept = FoundLog("orders", 0, topic_id(1)), FoundLog("orders", 1, topic_id(1))
+    adoption = plan(image, moved, kept)
+    assert (adoption.commands, adoption.strays) == ([], [moved])
