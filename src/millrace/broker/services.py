@@ -109,10 +109,10 @@ class Services:
         return -1
 
     def current_leader(self, topic: str, topic_id: TopicId | None, partition: int) -> tuple[int, int] | None:
-        """Leader and leader epoch, for a client that asked the wrong broker."""
+        """Leader and leader epoch, for a client that asked the wrong broker; None if nobody leads."""
         image = self.metadata.image
         known = image.topics.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
         if known is None or not 0 <= partition < len(known.partitions):
             return None
         state = known.partitions[partition]
-        return (state.leader, state.leader_epoch)
+        return (state.leader, state.leader_epoch) if state.leader >= 0 else None

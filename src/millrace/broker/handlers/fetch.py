@@ -246,7 +246,8 @@ class _Fetch:
             # The leader may well have it: nobody is to start over because this replica is behind.
             code = ErrorCode.OFFSET_NOT_AVAILABLE
         data = self._failed(target, code)
-        if isinstance(error, NotLeader | FencedLeaderEpoch | UnknownLeaderEpoch):
+        is_about_leaders = isinstance(error, NotLeader | FencedLeaderEpoch | UnknownLeaderEpoch)
+        if is_about_leaders and partition.leader_id >= 0:
             return data._replace(current_leader=(partition.leader_id, partition.leader_epoch))
         return data
 

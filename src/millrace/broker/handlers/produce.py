@@ -301,7 +301,7 @@ class _Reply:
             result = _failure(partition.index, error)
             if self.gate is not None:
                 result = result._replace(error_code=self.gate.code_of(error))
-            if isinstance(error, NotLeader):
+            if isinstance(error, NotLeader) and error.leader_id >= 0:
                 result = result._replace(current_leader=(partition.leader_id, partition.leader_epoch))
         else:
             log = partition.log
