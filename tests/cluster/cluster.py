@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     # Machines under load may be silent for a while, which is not what these tests are about.
     "broker.session.timeout.ms": "20000",
     "replica.lag.time.max.ms": "20000",

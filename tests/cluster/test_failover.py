@@ -10,11 +10,24 @@ from typing import Any, Self
 import confluent_kafka
 import pytest
 
+from millrace.wire.records import Record, build_batch
 from tests.cluster.cluster import DEADLINE_S, Cluster
 from tests.harness.process import eventually
+from tests.harness.protocol import (
+    FETCH_VERSION,
+    PRODUCE_VERSION,
+    fetch_partition,
+    fetch_request,
+    produce,
+    produce_request,
+    topic_id,
+)
+from tests.harness.raw import FETCH, PRODUCE, RawConnection
 from tests.harness.topics import unique_name
 
 pytestmark = pytest.mark.slow
+
+NOW_MS = 1_700_000_000_000
 
 
 class Writer:
@@ -255,3 +268,82 @@ def test_a_transaction_over_partitions_of_several_brokers_is_whole(cluster: Clus
     for partition in range(3):
         numbers = sorted(read_all(cluster.bootstrap, topic, partition).values())
         assert numbers == [0, 2], f"partition {partition}"
+
+
+# What single requests are told, read by kio: nothing of our own codecs takes part.
+
+
+def connect(cluster: Cluster, node_id: int) -> RawConnection:
+    broker = cluster.brokers[node_id]
+    return RawConnection((broker.host, broker.port))
+
+
+def leader_and_follower(cluster: Cluster, topic: str) -> tuple[int, int]:
+    leader = cluster.partitions(topic)[0].leader
+    return leader, next(node_id for node_id in cluster.brokers if node_id != leader)
+
+
+def test_who_asks_the_wrong_broker_is_told_the_right_one(cluster: Cluster) -> None:
+    topic = unique_name("redirect")
+    cluster.create_topic(topic)
+    leader, follower = leader_and_follower(cluster, topic)
+    with connect(cluster, follower) as connection:
+        request = produce_request({(topic, 0): bytes(build_batch([Record(0, NOW_MS, None, b"x")]))})
+        answer = connection.call(PRODUCE, PRODUCE_VERSION, request)
+        (result,) = answer["responses"][0]["partition_responses"]
+        assert result["error_code"] == "not_leader_or_follower"
+        assert result["current_leader"]["leader_id"] == leader
+        endpoint = (cluster.brokers[leader].host, cluster.brokers[leader].port)
+        named = [(node["node_id"], node["host"], node["port"]) for node in answer["node_endpoints"]]
+        assert named == [(leader, *endpoint)]
+        ident = topic_id(connection, topic)
+        answer = connection.call(FETCH, FETCH_VERSION, fetch_request({ident: [fetch_partition(0, 0)]}))
+        (result,) = answer["responses"][0]["partitions"]
+        assert result["error_code"] == "not_leader_or_follower"
+        assert result["current_leader"]["leader_id"] == leader
+        named = [(node["node_id"], node["host"], node["port"]) for node in answer["node_endpoints"]]
+        assert named == [(leader, *endpoint)]
+
+
+def test_s13_nobody_fetches_in_the_name_of_a_broker(cluster: Cluster) -> None:
+    topic = unique_name("pretender")
+    cluster.create_topic(topic)
+    leader, follower = leader_and_follower(cluster, topic)
+    with connect(cluster, leader) as connection:
+        produce(connection, topic, bytes(build_batch([Record(0, NOW_MS, None, b"x")])))
+        ident = topic_id(connection, topic)
+        for epoch in (-1, 0, 2**40):
+            request = fetch_request(
+                {ident: [fetch_partition(0, 10_000)]},
+                replica_state={"replica_id": follower, "replica_epoch": epoch},
+            )
+            answer = connection.call(FETCH, FETCH_VERSION, request)
+            (result,) = answer["responses"][0]["partitions"]
+            assert result["error_code"] == "not_leader_or_follower"
+    assert cluster.partitions(topic)[0].isr == (1, 2, 3)
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(cluster: Cluster) -> None:
+    topic = unique_name("near")
+    cluster.create_topic(topic)
+    leader, follower = leader_and_follower(cluster, topic)
+    rack = f"rack-{follower}"
+    with connect(cluster, leader) as connection:
+        produce(connection, topic, bytes(build_batch([Record(0, NOW_MS, None, b"near")])))
+        ident = topic_id(connection, topic)
+        request = fetch_request({ident: [fetch_partition(0, 0)]}, rack_id=rack)
+
+        def preferred() -> int:
+            answer = connection.call(FETCH, FETCH_VERSION, request)
+            return int(answer["responses"][0]["partitions"][0]["preferred_read_replica"])
+
+        eventually(lambda: preferred() == follower, DEADLINE_S)
+    with connect(cluster, follower) as connection:
+
+        def found() -> bytes:
+            answer = connection.call(FETCH, FETCH_VERSION, request)
+            (result,) = answer["responses"][0]["partitions"]
+            assert result["error_code"] == "none", result
+            return result["records"] or b""
+
+        eventually(lambda: b"near" in found(), DEADLINE_S)
