@@ -61,7 +61,12 @@ def test_transactions_committed_and_aborted_side_by_side(
     topic = make_topic(stem="transactions")
     rng = random.Random(4)
     writers = [
-        producer(broker.bootstrap, transactional_id=unique_name("source"), compression_type=codec)
+        producer(
+            broker.bootstrap,
+            transactional_id=unique_name("source"),
+            transaction_timeout_ms=600_000,
+            compression_type=codec,
+        )
         for codec in ("none", "zstd")
     ]
     for writer in writers:

@@ -80,7 +80,10 @@ def test_a_stream_goes_on_where_it_ended(
         assert client.committed(group, partitions) == dict.fromkeys(partitions, 100)
 
     # A transaction that is not decided yet holds the stream back, an aborted one is left out.
-    undecided = producer(broker.bootstrap, transactional_id=unique_name("stream"))
+    # A slow machine must not make the broker decide it.
+    undecided = producer(
+        broker.bootstrap, transactional_id=unique_name("stream"), transaction_timeout_ms=600_000
+    )
     undecided.init_transactions(60)
     undecided.begin_transaction()
     send(broker.bootstrap, topic, [b"y"] * 5, 0)

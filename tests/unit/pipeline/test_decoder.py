@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.pipeline.columns import DEFAULT_COLUMNS
@@ -141,7 +141,7 @@ def test_long_records_side_by_side() -> None:
     assert in_ms(decode(b"".join(batches))) == expected(batches)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.sampled_from(list(Codec))), min_size=1, max_size=40),
     st.integers(0, 2**32),
