@@ -16,6 +16,7 @@ from millrace.sim.history import (
     OffsetCommitted,
     OffsetFetched,
     Polled,
+    ReplicaRead,
     Sent,
     SequenceBroken,
     TopicDeleted,
@@ -114,6 +115,12 @@ def fetched(offset: int, *, at: int = 6) -> OffsetFetched:
     return OffsetFetched(at=at, group="g", topic=T, partition=0, offset=offset, asked_at=at - 1)
 
 
+def copy(node_id: int, *batches: tuple[int, int]) -> ReplicaRead:
+    return ReplicaRead(
+        at=9, node_id=node_id, topic=T, partition=0, log_start=0, high_watermark=4, batches=batches
+    )
+
+
 def checks_failed(*events: Event) -> list[str]:
     history = History()
     for event in events:
@@ -168,6 +175,7 @@ BROKEN: dict[str, tuple[Event, ...]] = {
     ),
     "hanging transaction": (final(committed_only=True, end=5, stable=3),),
     "not copied": (Copying(at=0, source=T, target="copies"), final((0, 1), committed_only=True)),
+    "copies differ": (copy(1, (0, 11), (3, 12)), copy(2, (0, 11), (3, 13))),
     "two owners": (assigned("m1", 1), assigned("m2", 1)),
     "commit of an old generation": (assigned("m1", 1), assigned("m2", 2, at=2), committed(5, at=8)),
     "committed offset went back": (committed(5), fetched(4)),
@@ -217,6 +225,10 @@ SOUND: dict[str, tuple[Event, ...]] = {
         fetched(5),
         committed(7, generation=2, at=9),
         fetched(7, at=12),
+    ),
+    "copies that differ behind what is committed": (
+        copy(1, (0, 11), (4, 12)),
+        copy(2, (0, 11), (4, 13)),
     ),
     "nothing at all": (),
 }

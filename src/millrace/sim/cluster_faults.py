@@ -4,11 +4,10 @@ empty."""
 from __future__ import annotations
 
 from millrace.sim.cluster import Node
-from millrace.sim.faults import pick_running, start_again
+from millrace.sim.faults import flip_bit, pick_running, start_again
 from millrace.sim.run import Run
 from millrace.sim.store_client import STORE_HOST
 from millrace.sim.volume import SimVolume
-from millrace.wire.records import split_batches
 
 
 async def cut_brokers(run: Run) -> None:
@@ -131,14 +130,9 @@ async def flipped_bit_on_one(run: Run) -> None:
     logs = [
         name
         for name, inode in node.volume.names.items()
-        if name.endswith(".log") and "/__" not in name and inode.content
+        if name.endswith(".log") and "/__" not in name and inode.content and name not in run.damaged
     ]
     if logs:
-        name = run.chance.choice(logs)
-        size = sum(len(batch) for batch in split_batches(memoryview(bytes(node.volume.names[name].content))))
-        if size:
-            at = run.chance.randrange(size)
-            run.cluster.note(f"a bit of {name} of broker {node.node_id} flips at {at}")
-            node.volume.flip_bit(name, at, run.chance.randrange(8))
+        flip_bit(run, node, run.chance.choice(logs), is_only_copy=False)
     await start_again(run, node)
     await run.sleep(30.0, 60.0)

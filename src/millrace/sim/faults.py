@@ -280,11 +280,12 @@ async def flipped_bit(run: Run) -> None:
         if name.endswith(".log") and "/__" not in name and inode.content and name not in run.damaged
     ]
     if logs:
-        _flip(run, node, run.chance.choice(logs))
+        flip_bit(run, node, run.chance.choice(logs), is_only_copy=True)
     await start_again(run, node)
 
 
-def _flip(run: Run, node: Node, name: str) -> None:
+def flip_bit(run: Run, node: Node, name: str, *, is_only_copy: bool) -> None:
+    """Turn a bit of a batch that the next start has to look at."""
     directory = name.rpartition("/")[0]
     content = bytes(node.volume.names[name].content)
     batches = split_batches(memoryview(content))
@@ -307,15 +308,16 @@ def _flip(run: Run, node: Node, name: str) -> None:
     header = check_batch(batches[number])
     run.damaged[name] = None
     run.cluster.note(f"a bit of {name} flips at {at}")
-    run.cluster.history.add(
-        MayBeLost(
-            at=int(run.cluster.loop.time() * 1000),
-            topic=topic,
-            partition=int(partition),
-            first_offset=header.base_offset,
-            last_offset=header.last_offset,
+    if is_only_copy:
+        run.cluster.history.add(
+            MayBeLost(
+                at=int(run.cluster.loop.time() * 1000),
+                topic=topic,
+                partition=int(partition),
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+            )
         )
-    )
     node.volume.flip_bit(name, at, run.chance.randrange(8))
 
 

@@ -181,6 +181,19 @@ class FinalRead(Event):
     records: tuple[tuple[int, str], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRead(Event):
+    """The batches that one broker has of a partition in the end, up to what it knows to be committed."""
+
+    node_id: int
+    topic: str
+    partition: int
+    log_start: int
+    high_watermark: int
+    batches: tuple[tuple[int, int], ...]
+    """Base offset and checksum of each."""
+
+
 class History:
     def __init__(self) -> None:
         self.events: list[Event] = []

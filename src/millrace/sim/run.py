@@ -25,9 +25,12 @@ from millrace.sim.clients.producer import IdempotentProducer, Workload
 from millrace.sim.clients.reading import LATEST, list_offset
 from millrace.sim.clients.transactional_producer import TransactionalProducer
 from millrace.sim.cluster import ClientFailed, Cluster, Node, TooLate
+from millrace.sim.history import ReplicaRead
 from millrace.sim.loop import Stuck
 from millrace.sim.process import DiskSpeed, Process
-from millrace.sim.volume import UNBOUNDED
+from millrace.sim.volume import UNBOUNDED, SimVolume
+from millrace.wire.batch_header import BatchHeader, read_header
+from millrace.wire.records import split_batches
 
 ORDERS: Final = "orders"
 PAYMENTS: Final = "payments"
@@ -39,6 +42,8 @@ CONSUMER_GROUP: Final = "helpers"
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 SMALL_SEGMENTS: Final = {"internal.segment.bytes": "16384"}
 """So that every kind of file comes to its turn."""
+COPIES_S: Final = 20.0
+"""For followers to catch up and to hear what is committed."""
 END_S: Final = 600.0
 """How long after the last fault clients may take to come to an end."""
 
@@ -211,6 +216,35 @@ class Run:
                         read_everything(self.admin, topic, partition, committed_only=committed_only)
                     )
 
+        if len(self.nodes) > 1:
+            await self._read_copies()
+
+    async def _read_copies(self) -> None:
+        """Let followers hear what is committed, then note what each broker has."""
+        await asyncio.sleep(COPIES_S)
+        for node in self.nodes:
+            assert node.broker is not None
+            for place, log in node.broker.directory.logs.items():
+                if log.config.cleanup_compact:
+                    # Each broker compacts when it likes.
+                    continue
+                batches = [
+                    (header.base_offset, header.crc)
+                    for segment in log.segments
+                    for header in _headers(node.volume, segment.file.path)
+                ]
+                self.cluster.history.add(
+                    ReplicaRead(
+                        at=int(self.cluster.loop.time() * 1000),
+                        node_id=node.node_id,
+                        topic=place.topic,
+                        partition=place.partition,
+                        log_start=log.log_start_offset,
+                        high_watermark=log.high_watermark,
+                        batches=tuple(batches),
+                    )
+                )
+
     async def heal(self) -> None:
         """All machines up and sound, all links whole, and every broker serving."""
         cluster = self.cluster
@@ -309,6 +343,13 @@ class Run:
                 return
             await asyncio.sleep(1.0)
         raise TooLate(f"the group {group} has not read everything in {END_S:g} s")
+
+
+def _headers(volume: SimVolume, path: str) -> Iterator[BatchHeader]:
+    inode = volume.names.get(path)
+    if inode is not None:
+        for batch in split_batches(memoryview(bytes(inode.content))):
+            yield read_header(batch)
 
 
 def run_scenario(

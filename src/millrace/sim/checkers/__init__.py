@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from millrace.sim.checkers import groups, order, records, transactions
+from millrace.sim.checkers import groups, order, records, replicas, transactions
 from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import History
 
@@ -27,6 +27,7 @@ ALL: Final[tuple[Check, ...]] = (
     transactions.information_flows_one_way,
     transactions.no_transaction_hangs,
     transactions.copies_are_complete,
+    replicas.copies_are_equal,
     groups.partitions_have_one_owner,
     groups.only_owners_commit,
     groups.commits_do_not_go_back,

@@ -1,0 +1,60 @@
+"""Three brokers under faults keep what they acknowledged, in one history; without the guards that see to it
+they are condemned."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.broker import fetcher
+from millrace.log.partition_log import Appended
+from millrace.replica.following import FollowerLog, Position, position_of
+from millrace.replica.leadership import Leadership
+from millrace.replica.partition import Partition
+from millrace.sim.run import run_scenario
+from millrace.sim.scenarios import BY_NAME
+
+SLOW_REPLICATION = "C-F1-F5-slow-replication"
+SEEDS = range(1, 6)
+
+
+@pytest.mark.parametrize(
+    "name", ["C-F25-no-fault", SLOW_REPLICATION, "C-F5-power-loss", "C-F11-pause", "C-partitions"]
+)
+def test_nothing_is_violated(name: str) -> None:
+    scenario = BY_NAME[name]
+    outcome = run_scenario(1, scenario.play, scenario.plan, seconds=20.0)
+    assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
+    assert outcome.acked > 0, "nothing was acknowledged: the run shows nothing"
+
+
+def condemned_for(*, seconds: float) -> set[str]:
+    scenario = BY_NAME[SLOW_REPLICATION]
+    for seed in SEEDS:
+        outcome = run_scenario(seed, scenario.play, scenario.plan, seconds=seconds)
+        if outcome.violations:
+            return {violation.check for violation in outcome.violations}
+    return set()
+
+
+def test_acknowledging_what_followers_do_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Partition._append_with_followers
+
+    def append(partition: Partition, records: memoryview, now_ms: int, refused_bits: int) -> Appended:
+        appended = original(partition, records, now_ms, refused_bits)
+        if not appended.duplicate:
+            partition._advance_high_watermark(partition.log.log_end_offset, 1)
+        return appended
+
+    monkeypatch.setattr(Partition, "_append_with_followers", append)
+    monkeypatch.setattr(Leadership, "committed_up_to", lambda leadership, own_end_offset: own_end_offset)
+    assert {"lost", "lost write", "inconsistent offsets"} & condemned_for(seconds=40)
+
+
+def test_following_without_a_look_at_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that led keeps records that nobody else has, and goes on behind them."""
+
+    def without_epoch(log: FollowerLog) -> Position:
+        return position_of(log)._replace(last_epoch=-1)
+
+    monkeypatch.setattr(fetcher, "position_of", without_epoch)
+    assert {"copies differ", "inconsistent offsets", "lost write"} & condemned_for(seconds=40)
