@@ -50,9 +50,7 @@ def _lacks_leaders(image: Image) -> bool:
     """Whether a partition is led by a broker that is gone or about to go while another one could lead it."""
     willing = standing_of(image).willing
     return any(
-        state.leader >= 0
-        and state.leader not in willing
-        and any(node_id in willing for node_id in state.isr)
+        state.leader >= 0 and state.leader not in willing and any(node_id in willing for node_id in state.isr)
         for topic in image.topics.values()
         for state in topic.partitions
     )
