@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests with Spark; each test takes topics of its own."""
+"""One Spark session and one broker for all tests in here; each test takes topics of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def _only_millrace(against: str) -> None:
         pytest.skip("pipelines are Millrace's own")
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: what Spark leaves to the garbage collector must not meet the tests behind these.
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two local cores with Delta and the data source `millrace`; skipped where it cannot run."""
     from millrace.pipeline.errors import SparkUnavailable
@@ -66,6 +67,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     yield session
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        from pyspark import SparkContext
+
         gateway = session.sparkContext._gateway
         session.stop()
         if gateway is not None:
@@ -73,10 +76,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             # The JVM ends when the pipe to its standard input does.
             gateway.proc.stdin.close()
             gateway.proc.wait(60)
+            SparkContext._gateway = SparkContext._jvm = None
         gc.collect()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(against: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MillraceProcess]:
     """One Millrace process for all tests with Spark; tests that harm brokers start their own."""
     if against != "millrace":
