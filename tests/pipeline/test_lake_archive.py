@@ -259,8 +259,11 @@ def test_records_that_are_nowhere_any_more_are_an_error_not_a_gap(
     options = {"archive": str(tmp_path), "subscribe": topic, "bootstrap.servers": broker.bootstrap}
     with pytest.raises(RecordsLost, match=f"offsets 100 to 149 of {topic}-0 are neither"):
         read_with_archive(spark, options)
-    with pytest.raises(Exception, match="100"):
-        spark.read.format("millrace").options(**options).load().collect()
+    source = spark.read.format("millrace").options(**options)
+    with pytest.raises(Exception, match=f"{topic}-0: offsets 100 to 149 are gone"):
+        source.load().collect()
+    with pytest.raises(Exception, match="endingTimestamp does not go with archive"):
+        source.option("endingTimestamp", "1").load().collect()
     with pytest.raises(RecordsLost, match="left the topic before they were archived"):
         archive_once(spark, broker, topic, tmp_path)
     listener = archive_once(spark, broker, topic, tmp_path, allow_gaps=True)
