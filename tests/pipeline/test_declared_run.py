@@ -271,6 +271,41 @@ def test_what_is_no_stream_is_written_once(
     assert spark.read.parquet(str(tmp_path / "copy")).count() == 3
 
 
+AVRO = """\
+pipeline: avro
+bootstrap.servers: @bootstrap@
+sources:
+  people: {files: people.jsonl, schema: "id bigint, name string"}
+sinks:
+  people: {from: people, topic: @people@, key: id, format: avro, schema_file: person.avsc}
+"""
+BACK = """\
+pipeline: back
+bootstrap.servers: @bootstrap@
+sources:
+  people: {topic: @people@, stream: false, format: avro, schema_file: person.avsc}
+sinks:
+  files: {sql: "SELECT id, name, CAST(_key AS STRING) AS k, _error FROM people", parquet: back}
+"""
+
+
+def test_payloads_go_out_and_come_back_by_their_schema(
+    spark: SparkSession, broker: MillraceProcess, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    people = make_topic(1, stem="people")
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
+    (tmp_path / "person.avsc").write_text(json.dumps({"type": "record", "name": "P", "fields": fields}))
+    (tmp_path / "people.jsonl").write_text('{"id": 1, "name": "a"}\n{"id": 2}\n')
+    run_once(spark, write_file(tmp_path, AVRO, bootstrap=broker.bootstrap, people=people))
+    received(broker.bootstrap, people, at_least=2)
+    send(broker.bootstrap, people, [b"\xff"])
+    run_once(spark, write_file(tmp_path, BACK, bootstrap=broker.bootstrap, people=people))
+    rows = spark.read.parquet(str(tmp_path / "back")).collect()
+    parsed = {(row["id"], row["name"], row["k"]) for row in rows if row["_error"] is None}
+    assert parsed == {(1, "a", "1"), (2, None, "2")}
+    assert ["not Avro" in row["_error"] for row in rows if row["_error"] is not None] == [True]
+
+
 DEEP = """\
 pipeline: deep
 sources:
@@ -291,6 +326,7 @@ sinks:
   a: {from: fine, topic: out, key: idd}
   b: {from: fine, delta: lake, partition_by: day}
   c: {sql: SELECT * FROM typo, console: true}
+  d: {sql: "SELECT id, row_number() OVER (ORDER BY at) AS place FROM fine", console: true}
 """
 
 
@@ -303,7 +339,8 @@ def test_spark_finds_what_only_it_can_know_with_the_line(spark: SparkSession, tm
     assert "frobnicate" in found[14]
     assert "has no column 'idd'; did you mean 'id'?" in found[17]
     assert "partition_by: fine has no column 'day'" in found[18]
-    assert set(found) == {11, 13, 14, 17, 18}
+    assert "not supported" in found[20]
+    assert set(found) == {11, 13, 14, 17, 18, 20}
 
 
 def test_sparks_plan_can_be_asked_for(spark: SparkSession, tmp_path: Path) -> None:
