@@ -164,7 +164,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each, mark in marks.items():
             topic = topics.get(each.topic)
             if topic is None:
-                self._lose(f"topic {each.topic} does not exist any more")
+                self._lose(f"topic {each.topic} does not exist any more, or is no longer chosen")
             elif topic.topic_id != mark.topic_id:
                 self._lose(
                     f"topic {each.topic} was deleted and created again: its id was "
