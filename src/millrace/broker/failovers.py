@@ -17,6 +17,8 @@ from millrace.metadata.image import Image
 WAIT_MS_MAX: Final = 300
 """A failover takes some ten milliseconds where nothing is in its way."""
 POLL_MS: Final = 5
+TURNS: Final = 2
+"""Of the loop, until a connection that broke has told so."""
 
 
 class Failovers:
@@ -40,6 +42,10 @@ class Failovers:
 
     async def wait(self) -> None:
         """Return when nothing is under way any more, or when it takes too long."""
+        # A leader's end reaches its clients and this broker at the same time: what arrived with the request
+        # is to be noticed before it is answered.
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         for _ in range(WAIT_MS_MAX // POLL_MS):
             if not self.is_under_way():
                 return

@@ -48,14 +48,14 @@ CONTROLLER_ENDPOINTS: Final = 2
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
-    """Only a request that creates topics has to wait, or one that comes while leaders are replaced."""
-    failovers = ctx.services.failovers
-    if failovers is not None and failovers.is_under_way():
-        return _describe_later(ctx, request)
+    """Alone only a request that creates topics has to wait; in a cluster all that come while leaders are
+    replaced."""
+    if ctx.services.failovers is not None:
+        return _describe_when_settled(ctx, request)
     return _describe(ctx, request)
 
 
-async def _describe_later(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
+async def _describe_when_settled(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
     assert ctx.services.failovers is not None
     await ctx.services.failovers.wait()
     answer = _describe(ctx, request)
