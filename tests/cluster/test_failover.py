@@ -153,6 +153,10 @@ def test_all_replicas_have_the_same_bytes(cluster: Cluster) -> None:
         assert len(read_all(cluster.bootstrap, topic, partition)) == 1_000
 
 
+def is_led_by_another(cluster: Cluster, topic: str, former: int) -> bool:
+    return cluster.partitions(topic)[0].leader not in (former, -1)
+
+
 def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) -> None:
     topic = unique_name("killed")
     cluster.create_topic(topic)
@@ -162,7 +166,7 @@ def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) 
             leader = cluster.partitions(topic)[0].leader
             cluster.brokers[leader].kill()
             writer.wait_for_more()
-            assert cluster.partitions(topic)[0].leader != leader
+            eventually(partial(is_led_by_another, cluster, topic, leader), DEADLINE_S)
             cluster.brokers[leader].start()
             eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
             writer.wait_for_more()
