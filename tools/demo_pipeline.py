@@ -34,7 +34,7 @@ PIPELINE: Final = ROOT / "examples" / "pipelines" / "demo_orders.yaml"
 COUNTRIES: Final = ("AT", "BR", "CA", "DE", "FR", "IN", "JP", "KE", "NO", "US")
 CUSTOMERS: Final = 2_000
 # One customer in the generated data orders far more than the others: the report shows its partition as hot.
-BUSY_CUSTOMER_SHARE: Final = 0.2
+BUSY_CUSTOMER_SHARE: Final = 0.35
 TWICE_SHARE: Final = 0.01
 UNREADABLE: Final = 25
 PARTITIONS: Final = 6

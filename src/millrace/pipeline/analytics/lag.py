@@ -10,6 +10,7 @@ from millrace.core.ids import TopicPartition
 from millrace.pipeline.analytics.measurement import Measure, Measurement
 from millrace.pipeline.errors import BrokerRefused
 from millrace.pipeline.kafka_client import LATEST, READ_UNCOMMITTED, BrokerClient
+from millrace.pipeline.sink_options import PREFIX_DEFAULT as SINK_GROUPS
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.list_groups import ListGroupsRequest
 
@@ -18,7 +19,7 @@ _LIST_GROUPS_VERSIONS: Final = (4, 5)
 
 
 def list_groups(client: BrokerClient) -> list[str]:
-    """All groups that any coordinator knows."""
+    """All groups of readers that any coordinator knows, without those that mark what a sink has written."""
     topic = client.metadata([_OFFSETS_TOPIC]).get(_OFFSETS_TOPIC)
     if topic is None:
         return []
@@ -30,7 +31,7 @@ def list_groups(client: BrokerClient) -> list[str]:
         if answer.error_code:
             raise BrokerRefused(answer.error_code, "groups")
         found.update(group.group_id for group in answer.groups)
-    return sorted(found)
+    return sorted(name for name in found if not name.startswith(f"{SINK_GROUPS}-"))
 
 
 def sample(

@@ -183,7 +183,7 @@ def _arrivals(axes: Axes, summary: TopicSummary) -> None:
 
 
 def _histogram(axes: Axes, found: Distribution, text: Callable[[float], str], label: str) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
     for number, count in found.counts.items():
         low, high = class_bounds(number)
@@ -193,6 +193,9 @@ def _histogram(axes: Axes, found: Distribution, text: Callable[[float], str], la
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    if class_bounds(max(found.counts))[1] < 4 * class_bounds(min(found.counts))[0]:
+        # Within two doublings there may be no power of two to write below the axis.
+        axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.set_xlabel(label)
     axes.set_ylabel("messages")
