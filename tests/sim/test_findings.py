@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millrace.sim.cluster_scenarios import THREE
 from millrace.sim.run import Plan, Run, run_scenario
 
 FULL_S = 30.0
@@ -25,3 +26,31 @@ def test_a_coordinator_on_a_full_disk_does_not_load_without_end() -> None:
     assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
     # Two partitions, each at most once a second and a few times more.
     assert 0 < loads[0] <= 2 * (FULL_S + 5), loads
+
+
+def test_followers_do_not_storm_a_leader_that_has_lost_its_lease() -> None:
+    """It leads nothing any more and says so at once; its followers asked again at once, thousands of times a
+    second, for as long as the store was away (F12)."""
+    answers: list[int] = []
+
+    async def store_away(run: Run) -> None:
+        await run.sleep(5.0)
+        run.cluster.store.set_available(False)
+        await run.sleep(20.0)
+        before = _answers_to_followers(run)
+        await run.sleep(10.0)
+        answers.append(_answers_to_followers(run) - before)
+
+    outcome = run_scenario(1, store_away, THREE, seconds=35.0)
+    assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
+    # Six pairs of brokers, each with a handful of answers a second.
+    assert answers[0] <= 6 * 10 * 50, answers
+
+
+def _answers_to_followers(run: Run) -> int:
+    count = 0
+    for node in run.nodes:
+        assert node.broker is not None
+        assert node.broker._replication is not None
+        count += sum(fetcher.answers_count for fetcher in node.broker._replication.fetchers.fetchers)
+    return count

@@ -396,6 +396,10 @@ class LeaderFetcher:
         delay_ms = min(RETRY_MS << min(followed.failures, 10), RETRY_MS_MAX)
         followed.failures += 1
         followed.is_busy = True
+        if followed.is_named:
+            # Until then the leader's session is without it, or the leader would answer at once without end.
+            followed.is_named = False
+            self._forgotten[key] = None
         loop = asyncio.get_running_loop()
         followed.retry = loop.call_later(delay_ms / 1000, self._ready, key, followed)
 
