@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.core.ids import NodeId, TopicPartition
@@ -67,7 +67,7 @@ def test_too_few_brokers_are_said_before_anything_moves() -> None:
         plan_balance(placed(racks, 1, 3), racks, drained=nodes(1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_every_plan_is_sound_and_even(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6), "brokers")

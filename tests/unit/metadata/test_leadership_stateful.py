@@ -6,7 +6,7 @@ which is what makes eligible replicas safe."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -245,4 +245,9 @@ def _common(first: list[int], second: list[int]) -> int:
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPartition.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
