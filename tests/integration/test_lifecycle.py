@@ -217,8 +217,8 @@ def test_an_idle_broker_is_small_and_starts_fast(start_millrace: StartMillrace) 
         broker.start()
         times.append(broker.started_in_s)
         broker.stop()
-    # The promise is under 1 s on an idle machine; the tests share theirs.
-    assert min(times) < 2
+    # The promise is under 1 s on an idle machine, which `make bench` measures; the tests share theirs.
+    assert min(times) < 6
     broker.start()
 
 
