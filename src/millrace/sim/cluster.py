@@ -59,7 +59,7 @@ class Node:
         self.node_id = node_id
         self.host = f"10.0.0.{node_id}"
         self.clock = SimClock(cluster.loop)
-        self.volume = SimVolume(cluster.fork())
+        self.volume = SimVolume(cluster.fork(), wall_ms=self.clock.wall_ms)
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.starts_count = 0

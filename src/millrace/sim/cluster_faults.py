@@ -107,7 +107,7 @@ async def empty_disk(run: Run) -> None:
     node = run.chance.choice(run.nodes)
     node.lose_power()
     run.cluster.note(f"broker {node.node_id} gets an empty disk")
-    node.volume = SimVolume(run.cluster.fork())
+    node.volume = SimVolume(run.cluster.fork(), wall_ms=node.clock.wall_ms)
     await start_again(run, node, (0.5, 10.0))
     # A second disk must not go before the first is whole again: three copies bear one such loss at a time.
     await run.sleep(60.0, 90.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -149,6 +149,8 @@ class SimVolume:
     faults: list[Fault] = field(default_factory=list)
     cold_paths: dict[str, None] = field(default_factory=dict)
     synced_count: int = 0
+    wall_ms: Callable[[], int] = lambda: 0
+    """For the time of a file's last change, which retention falls back on."""
     names: dict[str, SimInode] = field(default_factory=dict)
     directories: dict[str, None] = field(default_factory=dict)
     locks: dict[str, None] = field(default_factory=dict)
@@ -295,6 +297,7 @@ class SimVolume:
         if data:
             _write(inode.content, position, data)
             inode.pending.append((position, data))
+            inode.modified_ms = self.wall_ms()
 
     def strike(self, operation: str, path: str) -> None:
         for fault in self.faults:
@@ -342,6 +345,7 @@ class SimVolume:
         heir = SimVolume(self.random_source, self.capacity_bytes, self.is_read_only)
         heir.cold_paths, self.cold_paths = self.cold_paths, {}
         heir.synced_count = self.synced_count
+        heir.wall_ms = self.wall_ms
         heir.names, self.names = self.names, {}
         heir.directories, self.directories = self.directories, {}
         heir._durable_names, self._durable_names = self._durable_names, {}
