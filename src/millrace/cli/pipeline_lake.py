@@ -281,6 +281,9 @@ def _session(options: dict[str, Any], name: str) -> Iterator[SparkSession]:
     from millrace.pipeline.session import make_session
 
     settings = key_values(options["spark_conf"], option="--spark-conf")
+    if options["master"].startswith("local"):
+        # Delta would spread the reading of a table's log over 50 tasks.
+        settings.setdefault("spark.databricks.delta.snapshotPartitions", "4")
     spark = make_session(app_name=name, master=options["master"], config=settings)
     try:
         from millrace.pipeline import register
