@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness.disks import dump_log_segments
 from tests.harness.java import JavaHost
@@ -15,6 +16,14 @@ from tests.harness.kcat import Kcat, KcatUnavailable, locate_kcat
 from tests.harness.millrace import MillraceProcess
 from tests.harness.process import BrokerProcess
 from tools.kafka_distribution import KafkaUnavailable
+
+# The same examples on every run, however slow the machine is: a change is judged by what it did, not by luck.
+# HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 StartBroker = Callable[..., BrokerProcess]
 CheckDisks = Callable[[BrokerProcess], None]
