@@ -426,7 +426,7 @@ class Partition:
         return True
 
     def replica_lost(self, node_id: int) -> None:
-        """A follower fetches no more, for now."""
+        """A follower has stopped fetching; it may come back."""
         if self.leadership is not None:
             self.leadership.lost(node_id)
             self.commit_what_is_replicated()
