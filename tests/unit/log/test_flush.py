@@ -74,6 +74,20 @@ def test_what_was_flushed_survives_a_power_loss(disk: Disk, sim_volume: SimVolum
     assert [offset for offset, _ in read_values(log)] == list(range(40))
 
 
+def test_a_file_made_after_a_restart_is_flushed_with_its_name(disk: Disk, sim_volume: SimVolume) -> None:
+    """An empty partition has no file; what was flushed to it must not vanish because its name does."""
+    disk.log().start_epoch(1)
+    log = disk.reopen()
+    append(log, b"first")
+    disk.run(log.flush())
+    disk.abandon()
+    sim_volume.crash()
+    disk.open()
+    log = disk.log()
+    log.high_watermark = log.log_end_offset
+    assert read_values(log) == [(0, b"first")]
+
+
 def test_a_truncation_voids_the_flush_under_way(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     log = disk.log()
     for _ in range(5):
