@@ -454,7 +454,7 @@ class PartitionLog(LogFiles):
         ):
             segment = self._roll()
         if segment.size_bytes == 0:
-            # The write may be what creates the file: without its name a flush of its content is worth nothing.
+            # The write may be what creates the file: without its name its flushed content is worth nothing.
             self.sync_later(directory=self.path)
             segment.note_first_batch(
                 max_timestamp, config, self._home.roll_jitter_ms(config.segment_jitter_ms)
