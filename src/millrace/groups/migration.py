@@ -6,7 +6,7 @@ again when the last of these leaves. Both ways the members keep their partitions
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from millrace.coordinator.decision import Record
@@ -16,7 +16,7 @@ from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer_changes import target_epoch_record, target_record
 from millrace.groups.consumer_commands import ConsumerSettings
 from millrace.groups.consumer_group import CONSUMER, ConsumerGroup, member_tombstones
-from millrace.groups.consumer_member import ClassicSide, ConsumerMember
+from millrace.groups.consumer_member import ClassicSide, ConsumerMember, EpochsByPartition
 from millrace.groups.consumer_topics import ConsumerTopics
 from millrace.groups.effects import Effects
 from millrace.groups.errors import GroupNotFound, RebalanceInProgress
@@ -24,6 +24,7 @@ from millrace.groups.group import ClassicGroup
 from millrace.groups.member import Member
 from millrace.groups.subscriptions import format_assignment, parse_assignment, parse_subscription
 from millrace.wire.messages import group_records as stored
+from millrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 
 def upgrade(
@@ -40,7 +41,7 @@ def upgrade(
         raise GroupNotFound(classic.group_id, "is not a group of consumers")
     if len(classic.members) > settings.size_max:
         raise GroupNotFound(classic.group_id, "has too many members to become a consumer group")
-    members = [_upgraded(member, classic, topics) for member in classic.members.values()]
+    members = _upgraded_members(classic, topics)
     records: list[Record] = []
     names: dict[str, None] = {}
     for member in members:
@@ -72,16 +73,47 @@ def upgrade(
     return records
 
 
-def _upgraded(member: Member, classic: ClassicGroup, topics: ConsumerTopics) -> ConsumerMember:
+def _upgraded_members(classic: ClassicGroup, topics: ConsumerTopics) -> list[ConsumerMember]:
+    """Each with all that it may be consuming: its assignment, and what it had when it joined last.
+
+    A cooperative member goes on with the latter until it has read an assignment without it, and joins again
+    when it has stopped; in a rebalance that began anew it has no assignment at all. What somebody else is
+    assigned is no longer its own."""
+    known = [(member, *_read(member, classic.group_id)) for member in classic.members.values()]
+    taken = {place for _, _, assignment in known for place in _places(assignment.items(), topics)}
+    members = []
+    for member, subscription, assignment in known:
+        owned = ((each.topic, each.partitions) for each in subscription.owned_partitions)
+        left = [place for place in _places(owned, topics) if place not in taken]
+        taken.update(left)
+        held: dict[TopicId, dict[int, int]] = {}
+        for topic, partition in (*_places(assignment.items(), topics), *left):
+            held.setdefault(topic, {})[partition] = classic.generation
+        members.append(_upgraded(member, subscription, held, classic.generation))
+    return members
+
+
+def _read(member: Member, group_id: str) -> tuple[ConsumerProtocolSubscription, Mapping[str, list[int]]]:
     subscription = parse_subscription(member.protocols[0].metadata)
     assignment = parse_assignment(member.assignment) if member.assignment else {}
     if subscription is None or assignment is None:
-        raise GroupNotFound(classic.group_id, "has an assignor whose messages cannot be read")
-    assigned = {}
-    for name, partitions in assignment.items():
+        raise GroupNotFound(group_id, "has an assignor whose messages cannot be read")
+    return subscription, assignment
+
+
+def _places(
+    partitions: Iterable[tuple[str, Sequence[int]]], topics: ConsumerTopics
+) -> Iterable[tuple[TopicId, int]]:
+    for name, numbers in partitions:
         topic_id = topics.id_of(name)
-        if topic_id is not None and partitions:
-            assigned[topic_id] = dict.fromkeys(partitions, classic.generation)
+        if topic_id is not None:
+            for number in numbers:
+                yield topic_id, number
+
+
+def _upgraded(
+    member: Member, subscription: ConsumerProtocolSubscription, held: EpochsByPartition, generation: int
+) -> ConsumerMember:
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -91,9 +123,9 @@ def _upgraded(member: Member, classic: ClassicGroup, topics: ConsumerTopics) -> 
         topic_names=tuple(sorted(dict.fromkeys(subscription.topics))),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicSide(member.session_timeout_ms, member.protocols),
-        epoch=classic.generation,
-        previous_epoch=classic.generation,
-        assigned=assigned,
+        epoch=generation,
+        previous_epoch=generation,
+        assigned=held,
     )
 
 
@@ -126,7 +158,7 @@ def downgrade(
         protocol=protocol,
         leader=members[0].member_id,
         current_state_timestamp=now_ms,
-        members=[_downgraded(member, protocol, group, topics) for member in members],
+        members=[_downgraded(member, protocol, topics) for member in members],
     )
     classic = ClassicGroup.restored(group.group_id, value, settings)
     for member in members:
@@ -152,12 +184,15 @@ def _common_protocol(members: Sequence[ConsumerMember]) -> str:
     return max(common, key=lambda name: common[name])
 
 
-def _downgraded(
-    member: ConsumerMember, protocol: str, group: ConsumerGroup, topics: ConsumerTopics
-) -> stored.MemberMetadata:
+def _downgraded(member: ConsumerMember, protocol: str, topics: ConsumerTopics) -> stored.MemberMetadata:
     assert member.classic is not None, member
     offered = {each.name: each.metadata for each in member.classic.protocols}
     metadata = offered.get(protocol, member.classic.protocols[0].metadata)
+    # What it has, not what it was to have: the group may become a consumer group again before it has joined.
+    held: dict[TopicId, frozenset[int]] = {}
+    for owned in (member.assigned, member.revoking):
+        for topic, epochs in owned.items():
+            held[topic] = held.get(topic, frozenset()).union(epochs)
     return stored.MemberMetadata(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
@@ -166,7 +201,7 @@ def _downgraded(
         rebalance_timeout=member.rebalance_timeout_ms,
         session_timeout=member.classic.session_timeout_ms,
         subscription=metadata,
-        assignment=classic_assignment(group.target_of(member.member_id), metadata, topics),
+        assignment=classic_assignment(held, metadata, topics),
     )
 
 

@@ -148,6 +148,50 @@ def test_a_consumer_member_converts_the_group_and_classic_members_go_on(lab: Lab
     assert lab.group.state_name == "Stable"
 
 
+def test_partitions_that_a_classic_member_may_not_have_given_up_yet_are_not_given_away(lab: Lab) -> None:
+    """x had all of them when it joined; the newest assignment leaves it two, and one to y."""
+    group = lab.machine.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    lab.submit(join("x", owned=[0, 1, 2, 3]))
+    lab.submit(join("y", owned=[2]))
+    like = subscription([], [])
+    shares = [("x", [0, 1]), ("y", [2])]
+    assignments = [(member_id, format_assignment({"t": share}, like=like)) for member_id, share in shares]
+    lab.submit(
+        Sync(
+            group_id=GROUP, generation=group.generation, member_id=group.leader or "", assignments=assignments
+        )
+    )
+    assert group.state_name == "Stable", group
+
+    answer = lab.submit(consumer_join("c"))
+    assert isinstance(answer, Beat), answer
+    assert answer.assignment == {}
+    topic = lab.image.topics["t"].topic_id
+    assert [lab.group.owner_of(topic, partition) for partition in range(4)] == ["x", "x", "y", "x"]
+    assert stored_state(lab.group) == stored_state(lab.replayed().groups[GROUP])  # type: ignore[arg-type]
+
+    # It joins without what it has given up, and that is free then.
+    joined = lab.submit(join("x", owned=[]))
+    assert isinstance(joined, Joined), joined
+    answer = lab.ok(ConsumerHeartbeat(GROUP, "c", answer.member_epoch))
+    assert answer.assignment is not None
+    assert set(answer.assignment[topic]).isdisjoint(synced(lab, "x", joined.generation))
+
+
+def test_a_group_that_is_classic_again_knows_what_its_members_have(lab: Lab) -> None:
+    lab.submit(consumer_join("c"))
+    lab.ok(ConsumerHeartbeat(GROUP, "c", -1))
+    for machine in (lab.machine, lab.replayed()):
+        group = machine.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        held = {member.member_id: parse_assignment(member.assignment) for member in group.members.values()}
+        assert held == {"x": {"t": [0, 1]}, "y": {"t": [2, 3]}}
+    answer = lab.submit(consumer_join("d"))
+    assert isinstance(answer, Beat), answer
+    assert answer.assignment == {}
+
+
 def test_the_last_consumer_member_takes_the_protocol_with_it(lab: Lab) -> None:
     lab.submit(consumer_join("c"))
     epoch = lab.group.epoch

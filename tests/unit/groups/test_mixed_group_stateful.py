@@ -278,3 +278,47 @@ class LongerMixedGroups(MixedGroups):
 
 LongerMixedGroups.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestLongerMixedGroups = pytest.mark.slow(LongerMixedGroups.TestCase)
+
+
+Step = tuple[str, str | int]
+ONE_COOPERATIVE_MEMBER: list[Step] = [("come", "cooperative"), ("pass", 0), ("act", 0), ("act", 0)]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [("come", "eager"), ("act", 0), ("pass", 6_000), ("come", "consumer")],
+            id="it has not read yet which partitions it must give up",
+        ),
+        pytest.param(
+            [("come", "eager"), ("act", 0), ("act", 0), ("come", "eager"), ("come", "consumer")],
+            id="its rebalance has begun anew and it is without an assignment",
+        ),
+        pytest.param(
+            [("come", "consumer"), ("go", 1), ("come", "consumer")],
+            id="the group was a consumer group for a moment",
+        ),
+    ],
+)
+def test_a_cooperative_member_keeps_its_partitions_through_a_conversion(steps: list[Step]) -> None:
+    machine = MixedGroups()
+    came: list[Client] = []
+    for name, what in ONE_COOPERATIVE_MEMBER + steps:
+        match name, what:
+            case "come", str():
+                machine.come(what)
+                came.append(machine.living[-1])
+            case "act", int():
+                machine.act(came[what])
+            case "go", int():
+                machine.go(came[what], True)
+            case "pass", int():
+                machine.pass_time(what)
+            case _:
+                raise AssertionError(name)
+        machine.no_partition_is_consumed_twice()
+        machine.replay_is_the_live_state()
+    assert came[0].consumes == list(range(PARTITIONS)), "it was not told to stop"
+    assert isinstance(machine.lab.machine.groups[GROUP], ConsumerGroup)
+    machine.teardown()
