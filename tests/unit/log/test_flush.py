@@ -88,6 +88,20 @@ def test_a_file_made_after_a_restart_is_flushed_with_its_name(disk: Disk, sim_vo
     assert read_values(log) == [(0, b"first")]
 
 
+def test_an_emptied_log_goes_on_where_it_began_after_two_power_losses(
+    disk: Disk, sim_volume: SimVolume
+) -> None:
+    log = disk.log()
+    append(log, b"first")
+    disk.run(log.delete_records_before(1))
+    for _ in range(2):
+        disk.abandon()
+        sim_volume.crash()
+        disk.open()
+        log = disk.log()
+        assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+
+
 def test_a_truncation_voids_the_flush_under_way(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     log = disk.log()
     for _ in range(5):
