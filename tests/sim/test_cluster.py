@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.broker import fetcher
-from millrace.log.partition_log import Appended
+from millrace.log.appending import Appended
 from millrace.replica.following import FollowerLog, Position, position_of
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition

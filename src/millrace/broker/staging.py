@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 from millrace.broker.connection import Slot
 from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
+from millrace.log.appending import STAGED
 from millrace.log.log_files import StagedBatch
-from millrace.log.partition_log import STAGED
 from millrace.wire.framing import response_frame
 from millrace.wire.produce_codec import PartitionResult, TopicResult, encode_response, encode_single_success
 

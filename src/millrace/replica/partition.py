@@ -12,8 +12,9 @@ from typing import Final
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.log.appending import Appended
 from millrace.log.log_files import StagedBatch
-from millrace.log.partition_log import Appended, PartitionLog
+from millrace.log.partition_log import PartitionLog
 from millrace.log.segment import LogSlice
 from millrace.log.transactions import EndMarker, check_marker
 from millrace.replica.following import Fetched, Repair, take

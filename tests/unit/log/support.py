@@ -10,9 +10,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.log.appending import Appended
 from millrace.log.config import LogConfig
 from millrace.log.log_directory import LogDirectory
-from millrace.log.partition_log import Appended, PartitionLog
+from millrace.log.partition_log import PartitionLog
 from millrace.log.volume import Volume
 from millrace.wire.records import Record, build_batch, read_records, split_batches
 

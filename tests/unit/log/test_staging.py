@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from millrace.core.errors import MillraceError
+from millrace.log.appending import STAGED
 from millrace.log.config import LogConfig
 from millrace.log.errors import DiskFull, LogClosed, OutOfOrderSequence
 from millrace.log.log_files import StagedBatch
-from millrace.log.partition_log import STAGED, PartitionLog
+from millrace.log.partition_log import PartitionLog
 from millrace.sim.volume import SimVolume
 from tests.unit.log.support import NOW_MS, Disk, append, batch_of, read_values
 

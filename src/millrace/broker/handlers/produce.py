@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millrace.broker.connection import Connection, Slot
     from millrace.broker.services import Services
     from millrace.coordinator.runtime import Answer
-    from millrace.log.partition_log import Appended
+    from millrace.log.appending import Appended
     from millrace.replica.partition import Partition
 
 ALL_REPLICAS: Final = -1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millrace.broker.remote_transactions import RemoteTransactions
     from millrace.coordinator.runtime import Answer
     from millrace.core.ids import TopicPartition
-    from millrace.log.partition_log import Appended
+    from millrace.log.appending import Appended
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
     from millrace.transactions.service import Transactions
