@@ -15,12 +15,13 @@ from millrace.broker.fetch_sessions import (
     SessionNotFound,
     SessionTopicIdsDiffer,
 )
+from millrace.broker.handlers.record_answers import send_chunks, send_records, warm
 from millrace.broker.handlers.replica_fetch import replica_fetch
-from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk
+from millrace.broker.outgoing import Chunk
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
-from millrace.log.errors import OffsetOutOfRange, StorageError
+from millrace.log.errors import OffsetOutOfRange
 from millrace.log.segment import LogSlice
 from millrace.replica.partition import FencedLeaderEpoch, NotLeader, UnknownLeaderEpoch
 from millrace.wire.api_keys import ApiKey
@@ -341,9 +342,7 @@ class _Fetch:
             self._send()
 
     async def _warm_and_send(self, cold: list[LogSlice]) -> None:
-        """Bring records from the disk into the page cache in a thread first: a read on the loop would stop
-        everybody."""
-        await asyncio.get_running_loop().run_in_executor(None, _read_all, cold)
+        await asyncio.get_running_loop().run_in_executor(None, warm, cold)
         self._send()
 
     def _send(self) -> None:
@@ -354,7 +353,8 @@ class _Fetch:
             around = encode_single(self._correlation_id, self._plan.session_id, route.version, topics[0])
             if around is not None:
                 # The records of every partition are the log's own slices.
-                self._send_single(cast("LogSlice", topics[0].partitions[0].records), *around)
+                records = cast("LogSlice", topics[0].partitions[0].records)
+                send_records(self._connection, self._slot, around[0], records, around[1])
                 return
         body = encode_response(topics, self._plan.session_id, route.version, self._leaders_named(topics))
         size = body_size(body)
@@ -363,7 +363,7 @@ class _Fetch:
         else:
             head = RESPONSE_HEAD.pack(size + 4, self._correlation_id)
         assert isinstance(body[0], bytes), body[0]
-        self._send_chunks([head + body[0], *cast("list[Chunk]", body[1:])])
+        send_chunks(self._connection, self._slot, [head + body[0], *cast("list[Chunk]", body[1:])])
 
     def _leaders_named(self, topics: list[TopicData]) -> Sequence[NodeEndpoint]:
         if not self._urgent or self._route.version < ENDPOINTS_FROM:
@@ -375,27 +375,6 @@ class _Fetch:
             if data.current_leader is not None
         ]
         return self._services.endpoints_of(named, self._connection.endpoint.listener) if named else ()
-
-    def _send_single(self, records: LogSlice, before: bytes, behind: bytes) -> None:
-        if records.size_bytes >= SENDFILE_MIN_BYTES:
-            self._send_chunks([before, cast("Chunk", records), behind])
-            return
-        # A few kilobytes are sooner copied than sent by a system call of their own.
-        try:
-            frame = before + records.read() + behind
-        except StorageError as error:
-            self._connection.abort(str(error))
-            return
-        if self._slot is not None:
-            self._slot.complete(frame)
-        else:
-            self._connection.send(frame)
-
-    def _send_chunks(self, chunks: list[Chunk]) -> None:
-        if self._slot is not None:
-            self._slot.complete(chunks)
-        else:
-            self._connection.send_chunks(chunks)
 
     def _topics_to_tell(self) -> list[TopicData]:
         """The results by topic; with a session only those with news."""
@@ -419,15 +398,6 @@ class _Fetch:
                 last = name
             topics[-1].partitions.append(data)
         return topics
-
-
-def _read_all(slices: list[LogSlice]) -> None:
-    for records in slices:
-        try:
-            records.warm()
-        except StorageError:
-            # Sending will meet the same failure, and end the connection that asked for it.
-            return
 
 
 def _is_news(target: FetchTarget, data: PartitionData) -> bool:

@@ -6,7 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk
+from millrace.broker.handlers.record_answers import send_chunks, send_records, warm
+from millrace.broker.outgoing import Chunk
 from millrace.broker.replica_sessions import (
     HIGH_WATERMARK_DELAY_S,
     ReplicaSession,
@@ -14,7 +15,6 @@ from millrace.broker.replica_sessions import (
     SessionRefused,
     steady_ms,
 )
-from millrace.log.errors import StorageError
 from millrace.log.segment import LogSlice
 from millrace.wire.fetch_codec import (
     FetchRequest,
@@ -143,7 +143,7 @@ class _ReplicaFetch:
 
     async def _warm_and_send(self, cold: list[LogSlice], topics: list[TopicData]) -> None:
         """A follower that is far behind reads old files: from the disk in a thread, never on the loop."""
-        await asyncio.get_running_loop().run_in_executor(None, _read_all, cold)
+        await asyncio.get_running_loop().run_in_executor(None, warm, cold)
         self._send(topics)
 
     def _send(self, topics: list[TopicData]) -> None:
@@ -152,37 +152,10 @@ class _ReplicaFetch:
         if len(topics) == 1 and len(topics[0].partitions) == 1:
             around = encode_single(self._correlation_id, self._session.session_id, route.version, topics[0])
             if around is not None:
-                self._send_single(cast("LogSlice", topics[0].partitions[0].records), *around)
+                records = cast("LogSlice", topics[0].partitions[0].records)
+                send_records(self._connection, self._slot, around[0], records, around[1])
                 return
         body = encode_response(topics, self._session.session_id, route.version)
         head = FLEXIBLE_RESPONSE_HEAD.pack(body_size(body) + 5, self._correlation_id, 0)
         assert isinstance(body[0], bytes), body[0]
-        self._send_chunks([head + body[0], *cast("list[Chunk]", body[1:])])
-
-    def _send_single(self, records: LogSlice, before: bytes, behind: bytes) -> None:
-        if records.size_bytes >= SENDFILE_MIN_BYTES:
-            self._send_chunks([before, cast("Chunk", records), behind])
-            return
-        try:
-            frame = before + records.read() + behind
-        except StorageError as error:
-            self._connection.abort(str(error))
-            return
-        if self._slot is not None:
-            self._slot.complete(frame)
-        else:
-            self._connection.send(frame)
-
-    def _send_chunks(self, chunks: list[Chunk]) -> None:
-        if self._slot is not None:
-            self._slot.complete(chunks)
-        else:
-            self._connection.send_chunks(chunks)
-
-
-def _read_all(slices: list[LogSlice]) -> None:
-    for records in slices:
-        try:
-            records.warm()
-        except StorageError:
-            return
+        send_chunks(self._connection, self._slot, [head + body[0], *cast("list[Chunk]", body[1:])])

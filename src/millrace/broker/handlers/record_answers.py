@@ -1,0 +1,49 @@
+"""Answers that carry records, to consumers and to followers: small slices copied, large ones by sendfile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk
+from millrace.log.errors import StorageError
+from millrace.log.segment import LogSlice
+
+if TYPE_CHECKING:
+    from millrace.broker.connection import Connection, Slot
+
+
+def warm(slices: list[LogSlice]) -> None:
+    """Bring records from the disk into the page cache, in a thread: a read on the loop would stop
+    everybody."""
+    for records in slices:
+        try:
+            records.warm()
+        except StorageError:
+            # Sending will meet the same failure, and end the connection that asked for it.
+            return
+
+
+def send_records(
+    connection: Connection, slot: Slot | None, before: bytes, records: LogSlice, behind: bytes
+) -> None:
+    """One slice with the bytes around it; into `slot` where the answer has its place already."""
+    if records.size_bytes >= SENDFILE_MIN_BYTES:
+        send_chunks(connection, slot, [before, cast("Chunk", records), behind])
+        return
+    # A few kilobytes are sooner copied than sent by a system call of their own.
+    try:
+        frame = before + records.read() + behind
+    except StorageError as error:
+        connection.abort(str(error))
+        return
+    if slot is not None:
+        slot.complete(frame)
+    else:
+        connection.send(frame)
+
+
+def send_chunks(connection: Connection, slot: Slot | None, chunks: list[Chunk]) -> None:
+    if slot is not None:
+        slot.complete(chunks)
+    else:
+        connection.send_chunks(chunks)
