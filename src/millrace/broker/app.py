@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 import uvloop
 
-from millrace.broker import logs
+from millrace.broker import logs, part_settings
 from millrace.broker.config import BrokerConfig
 from millrace.broker.dispatch import Dispatcher
 from millrace.broker.failovers import Failovers
@@ -28,21 +28,18 @@ from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
 from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.readiness import Readiness
 from millrace.broker.replication import Replication
-from millrace.broker.server import Server, ServerLimits
+from millrace.broker.server import Server
 from millrace.broker.services import Services
 from millrace.broker.surroundings import Surroundings, of_this_machine
 from millrace.broker.upkeep import Flusher, enforce_retention
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
-from millrace.groups.commands import GroupSettings
-from millrace.groups.consumer_commands import ConsumerSettings
 from millrace.groups.consumers import Consumers
 from millrace.groups.lag import LagReader
-from millrace.groups.service import Groups, OffsetsTopic
+from millrace.groups.service import Groups
 from millrace.log.cleaner import LogCleaner
-from millrace.log.cleaner_policy import CleanerConfig
 from millrace.log.config import LogConfig
-from millrace.log.log_directory import DirectorySettings, LoadProgress, LogDirectory
+from millrace.log.log_directory import LoadProgress, LogDirectory
 from millrace.metadata.adoption import FoundLog
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings
@@ -52,8 +49,7 @@ from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.service import Metadata
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
-from millrace.transactions.commands import TransactionSettings
-from millrace.transactions.service import Transactions, TransactionTopic
+from millrace.transactions.service import Transactions
 
 log = logging.getLogger("millrace.broker")
 
@@ -100,11 +96,7 @@ class Broker:
             clock=self._clock,
             ids=self._ids,
             random_source=self._chance,
-            settings=DirectorySettings(
-                checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
-                high_watermark_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
-                recovery_threads=config.integer("num.recovery.threads.per.data.dir"),
-            ),
+            settings=part_settings.directory_settings(config),
         )
         self.partitions = Partitions()
         self._flusher = Flusher()
@@ -255,13 +247,9 @@ class Broker:
             self.partitions,
             clock=self._clock,
             chance=self._chance,
-            settings=_group_settings(config),
-            consumers=Consumers(metadata, _consumer_settings(config)),
-            offsets_topic=OffsetsTopic(
-                partition_count=config.integer("offsets.topic.num.partitions"),
-                replication_factor=config.integer("offsets.topic.replication.factor"),
-                segment_bytes=config.integer("offsets.topic.segment.bytes"),
-            ),
+            settings=part_settings.group_settings(config),
+            consumers=Consumers(metadata, part_settings.consumer_settings(config)),
+            offsets_topic=part_settings.offsets_topic(config),
         )
         groups.start(tasks)
         return groups
@@ -274,13 +262,8 @@ class Broker:
             metadata,
             self.partitions,
             clock=self._clock,
-            settings=_transaction_settings(config),
-            topic=TransactionTopic(
-                partition_count=config.integer("transaction.state.log.num.partitions"),
-                replication_factor=config.integer("transaction.state.log.replication.factor"),
-                min_insync_replicas=config.integer("transaction.state.log.min.isr"),
-                segment_bytes=config.integer("transaction.state.log.segment.bytes"),
-            ),
+            settings=part_settings.transaction_settings(config),
+            topic=part_settings.transaction_topic(config),
             next_producer_id=self._producer_ids.next,
             write_marker=markers.write_for_coordinator,
         )
@@ -342,13 +325,13 @@ class Broker:
             self.directory.logs.values,
             self._surroundings.compaction,
             self._clock,
-            _cleaner_config(config),
+            part_settings.cleaner_config(config),
             lambda _log: self.directory.save_cleaner_offsets(),
         )
         self._server = Server(
             dispatcher=Dispatcher(APIS),
             services=services,
-            limits=_server_limits(config),
+            limits=part_settings.server_limits(config),
             ticks=self._surroundings.ticks,
         )
         self._group_reports = GroupReports(
@@ -411,12 +394,12 @@ class Broker:
             # Only then: a level that was set for a single logger is to stay.
             logging.getLogger(ROOT_LOGGER).setLevel(config.text("logging.level").upper())
         if self._server is not None:
-            self._server.reconfigure(_server_limits(config))
+            self._server.reconfigure(part_settings.server_limits(config))
         if self._services is not None:
             self._services.config = config
             self._services.fetch_bytes_max = config.integer("fetch.max.bytes")
         if self._cleaner is not None:
-            self._cleaner.config = _cleaner_config(config)
+            self._cleaner.config = part_settings.cleaner_config(config)
 
     def _recovering(self, progress: LoadProgress) -> None:
         self.readiness.recovering(progress.logs_done, progress.logs_total)
@@ -533,59 +516,6 @@ class Broker:
         if self._http is not None:
             self._http.stop()
         log.info("stopped")
-
-
-def _server_limits(config: BrokerConfig) -> ServerLimits:
-    return ServerLimits(
-        frame_bytes_max=config.integer("socket.request.max.bytes"),
-        request_memory_bytes=config.integer("queued.max.request.bytes"),
-        connections_max=config.integer("max.connections"),
-        connections_per_ip_max=config.integer("max.connections.per.ip"),
-        connections_per_ip_overrides=config.connection_limits_by_ip,
-        idle_timeout_s=config.integer("connections.max.idle.ms") / 1000,
-        frame_timeout_s=config.integer("socket.frame.timeout.ms") / 1000,
-    )
-
-
-def _group_settings(config: BrokerConfig) -> GroupSettings:
-    return GroupSettings(
-        session_timeout_min_ms=config.integer("group.min.session.timeout.ms"),
-        session_timeout_max_ms=config.integer("group.max.session.timeout.ms"),
-        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
-        size_max=config.integer("group.max.size"),
-        offset_metadata_max=config.integer("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
-        offsets_retention_check_ms=config.integer("offsets.retention.check.interval.ms"),
-    )
-
-
-def _consumer_settings(config: BrokerConfig) -> ConsumerSettings:
-    return ConsumerSettings(
-        session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
-        heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
-        size_max=config.integer("group.consumer.max.size"),
-        assignors=config.texts("group.consumer.assignors"),
-        migration_policy=config.text("group.consumer.migration.policy"),
-        assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
-    )
-
-
-def _transaction_settings(config: BrokerConfig) -> TransactionSettings:
-    return TransactionSettings(
-        timeout_ms_max=config.integer("transaction.max.timeout.ms"),
-        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
-        id_expiration_check_ms=config.integer("transaction.remove.expired.transaction.cleanup.interval.ms"),
-    )
-
-
-def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
-    return CleanerConfig(
-        is_enabled=config.boolean("log.cleaner.enable"),
-        backoff_ms=config.integer("log.cleaner.backoff.ms"),
-        dedupe_buffer_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
-        io_buffer_bytes=config.integer("log.cleaner.io.buffer.size"),
-        io_bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
-    )
 
 
 def _process_figures() -> dict[str, tuple[str, float]]:
