@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millrace.groups.classic_state import State
 from millrace.groups.commands import (
     DONE,
     CommitOffsets,
@@ -25,7 +26,6 @@ from millrace.groups.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from millrace.groups.group import State
 from tests.unit.groups.worlds import World, error_of, members_of, stored_state, subscription
 
 RANGE = Protocol("range", subscription("t"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace.core.override import override
+from millrace.groups.classic_state import State
 from millrace.groups.commands import (
     CommitOffsets,
     Heartbeat,
@@ -28,7 +29,7 @@ from millrace.groups.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from millrace.groups.group import ClassicGroup, State
+from millrace.groups.group import ClassicGroup
 from tests.unit.groups.worlds import World, stored_state
 
 PARTITIONS = 5

@@ -12,9 +12,10 @@ from millrace.broker.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
+from millrace.groups.classic_state import State
 from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
-from millrace.groups.group import ClassicGroup, State
+from millrace.groups.group import ClassicGroup
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.delete_groups import (
