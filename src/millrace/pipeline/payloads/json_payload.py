@@ -26,7 +26,8 @@ from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, schema
 
 CORRUPT: Final = "_millrace_corrupt"
 TO_JSON: Final = {
-    # Spark would cut microseconds off.
+    # Spark would cut microseconds off. The letters are those of Java's DateTimeFormatter: six S stand for the
+    # fraction of a second, XXX for the zone's offset, such as +01:00, or Z for UTC.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
