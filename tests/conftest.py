@@ -57,6 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder in ("compat", "integration"):
             if Path(__file__).parent / folder in item.path.parents:
                 item.add_marker(folder)
+        if Path(__file__).parent / "cluster" in item.path.parents:
+            item.add_marker("millrace_only")
         if "java" in getattr(item, "fixturenames", ()):
             item.add_marker("java")
         if against == "kafka" and item.get_closest_marker("millrace_only"):

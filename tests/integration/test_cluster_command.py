@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.etcd import EtcdMissing, find_etcd
 from tests.harness.etcd import lasting_port
 from tests.harness.millrace import run_millrace
 from tests.harness.process import eventually
@@ -45,10 +44,6 @@ class Commands:
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Iterator[Commands]:
-    try:
-        find_etcd()
-    except EtcdMissing as missing:
-        pytest.skip(str(missing))
     commands = Commands(tmp_path / "cluster")
     yield commands
     run_millrace("cluster", "down", "--data-dir", str(commands.directory), timeout_s=DEADLINE_S)

@@ -3,91 +3,40 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from typing import Any
+from contextlib import ExitStack
 
-import confluent_kafka
 import pytest
 
 from tests.compat.clients import ConfluentClient
-from tests.compat.messages import Received
 from tests.harness.millrace import MillraceProcess
 from tests.harness.protocol import end_offset
 from tests.harness.raw import RawConnection
 from tests.harness.topics import admin_client, create_topic, unique_name
+from tests.harness.writer import NumberedWriter, number_in
 from tests.integration.conftest import StartMillrace
 
 KILLS = 50
 PRODUCERS = 3
+COMPRESSIONS = ("none", "lz4", "zstd")
 
 
-class NumberedWriter:
-    """An idempotent producer that writes 0, 1, 2, ... to one partition until it is told to stop."""
-
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"writer-{partition}")
-        self._producer: Any = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 2,
-                "message.timeout.ms": 120_000,
-                "retry.backoff.ms": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 100,
+def writers_to(broker: MillraceProcess, topic: str, count: int) -> list[NumberedWriter]:
+    """One for each partition: much data, in each compression."""
+    return [
+        NumberedWriter(
+            broker.bootstrap,
+            topic,
+            partition,
+            padding_max=2_000,
+            pause_s=0.0005,
+            config={
                 "queue.buffering.max.messages": 2_000,
-                "compression.type": ("none", "lz4", "zstd")[partition % 3],
-                "log_level": 0,
-            }
+                "compression.type": COMPRESSIONS[partition % len(COMPRESSIONS)],
+            },
         )
-        self.written = 0
-        self.acknowledged: dict[int, int] = {}
-        """Number by offset."""
-        self.failures: list[str] = []
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        assert self._producer.flush(60) == 0, "messages are still on their way after a minute"
-
-    def _run(self) -> None:
-        source = random.Random(self._partition)
-        while not self._stopping.is_set():
-            try:
-                self._send(self.written, bytes(source.randrange(20, 2_000)))
-                self.written += 1
-            except BufferError:
-                self._producer.poll(0.05)
-            self._producer.poll(0)
-            # Enough for the load to be continuous, little enough for the disk.
-            time.sleep(0.0005)
-
-    def _send(self, number: int, padding: bytes) -> None:
-        def delivered(error: Any, message: Any) -> None:
-            if error is not None:
-                self.failures.append(str(error))
-            else:
-                self.acknowledged[message.offset()] = number
-
-        value = f"{self._topic} {self._partition} {number} ".encode() + padding
-        self._producer.produce(self._topic, value, partition=self._partition, on_delivery=delivered)
-
-
-def number_of(message: Received) -> int:
-    assert message.value is not None
-    topic, partition, number, _ = message.value.split(b" ", 3)
-    # F30: never a record of another topic or partition.
-    assert (topic.decode(), int(partition)) == (message.topic, message.partition)
-    return int(number)
+        for partition in range(count)
+    ]
 
 
 def check(broker: MillraceProcess, topic: str, writers: list[NumberedWriter]) -> None:
@@ -97,7 +46,11 @@ def check(broker: MillraceProcess, topic: str, writers: list[NumberedWriter]) ->
         broker.bootstrap, {(topic, partition): (0, end) for partition, end in ends.items()}
     )
     for partition, writer in enumerate(writers):
-        mine = {message.offset: number_of(message) for message in received if message.partition == partition}
+        mine = {
+            message.offset: number_in(message.value, topic, partition)
+            for message in received
+            if message.partition == partition
+        }
         assert list(mine) == list(range(ends[partition]))
         assert not writer.failures, writer.failures[:5]
         # Once and in order: the numbers are the offsets. And all of them: every one was acknowledged.
@@ -111,18 +64,15 @@ def test_fifty_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMil
     broker = start_millrace({"log.flush.offset.checkpoint.interval.ms": "2000"})
     configs = {"segment.bytes": str(1 << 20)}
     topic = create_topic(broker.bootstrap, unique_name("killed"), PRODUCERS, configs)
-    writers = [NumberedWriter(broker.bootstrap, topic, partition) for partition in range(PRODUCERS)]
-    for writer in writers:
-        writer.start()
+    writers = writers_to(broker, topic, PRODUCERS)
     source = random.Random(50)
-    try:
+    with ExitStack() as writing:
+        for writer in writers:
+            writing.enter_context(writer)
         for _ in range(KILLS):
             time.sleep(source.uniform(0.05, 0.6))
             broker.kill()
             broker.start()
-    finally:
-        for writer in writers:
-            writer.stop()
     assert min(writer.written for writer in writers) > KILLS * 10
     check(broker, topic, writers)
     # And the same after an orderly restart.
@@ -136,18 +86,15 @@ def test_group_commit_survives_kills_too(start_millrace: StartMillrace) -> None:
     broker = start_millrace()
     configs = {"flush.messages": "1", "segment.bytes": str(1 << 20)}
     topic = create_topic(broker.bootstrap, unique_name("flushed"), 2, configs)
-    writers = [NumberedWriter(broker.bootstrap, topic, partition) for partition in range(2)]
-    for writer in writers:
-        writer.start()
+    writers = writers_to(broker, topic, 2)
     source = random.Random(6)
-    try:
+    with ExitStack() as writing:
+        for writer in writers:
+            writing.enter_context(writer)
         for _ in range(6):
             time.sleep(source.uniform(0.2, 0.6))
             broker.kill()
             broker.start()
-    finally:
-        for writer in writers:
-            writer.stop()
     check(broker, topic, writers)
 
 

@@ -19,7 +19,7 @@ from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.store import ABSENT, Compare, Put, Snapshot, Versioned
 from millrace.metadata.store.etcd import EtcdStore
 from millrace.metadata.store.etcd_calls import EtcdSettings
-from tests.harness.etcd import EtcdMissing, EtcdProcess, lasting_port
+from tests.harness.etcd import EtcdProcess, lasting_port
 from tests.unit.metadata.worlds import CountedIds, broker
 
 pytestmark = pytest.mark.slow
@@ -39,10 +39,7 @@ def start_etcd(tmp_path: Path) -> Iterator[StartEtcd]:
     def start(*options: str, is_plain: bool = True) -> EtcdProcess:
         server = EtcdProcess(tmp_path / f"etcd-{len(started)}", options)
         started.append(server)
-        try:
-            server.start(is_plain=is_plain)
-        except EtcdMissing as missing:
-            pytest.skip(str(missing))
+        server.start(is_plain=is_plain)
         return server
 
     yield start
