@@ -21,8 +21,9 @@ from benchmarks.profiles import QUICK, SMOKE, STANDARD, Profile
 from benchmarks.progress import Progress
 from benchmarks.report import Report, make_report, print_table, write_json, write_markdown
 from benchmarks.runner import Runner
-from benchmarks.workloads import shared_workloads, solo_workloads
+from benchmarks.workloads import cluster_workloads, shared_workloads, solo_workloads
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
+from millrace.cli.etcd import EtcdMissing, find_etcd
 from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaUnavailable, locate
 
 RESULTS: Final = PROJECT_ROOT / "benchmarks" / "results"
@@ -86,10 +87,15 @@ def _measure(
     console: Console, profile: Profile, only: tuple[str, ...], factory: BrokerFactory, notes: list[str]
 ) -> Report:
     shared = [each for each in shared_workloads(factory.distribution) if not only or each.name in only]
+    clustered = [each for each in cluster_workloads() if not only or each.name in only]
     solo = [each for each in solo_workloads() if not only or each.name in only]
-    unknown = set(only) - {each.name for each in shared} - {each.name for each in solo}
+    unknown = set(only) - {each.name for each in [*shared, *clustered]} - {each.name for each in solo}
     if unknown:
         raise click.UsageError(f"no such workload here: {', '.join(sorted(unknown))}; see --list")
+    if clustered and not _has_etcd():
+        clustered = []
+        notes.append("Measured without clusters: there is no etcd here for those of Millrace.")
+        console.print(notes[-1], style="yellow", markup=False, highlight=False)
     load_before = machine.other_load()
     if load_before > BUSY_LOAD:
         notes.append(f"The machine was not idle before the run: load average {load_before:.2f}.")
@@ -99,7 +105,7 @@ def _measure(
     try:
         with Progress(console) as progress:
             runner = Runner(factory, profile, progress)
-            runner.run(shared, solo)
+            runner.run(shared, solo, clustered)
     finally:
         factory.close()
     return make_report(
@@ -107,7 +113,7 @@ def _measure(
         date=date,
         commit=commit,
         profile=profile.name,
-        is_partial=bool(only) or factory.distribution is None,
+        is_partial=bool(only) or factory.distribution is None or not clustered,
         rounds=profile.rounds,
         duration_s=time.monotonic() - started,
         machine=machine.describe(),
@@ -141,6 +147,14 @@ def _kafka(is_millrace_only: bool, console: Console) -> tuple[KafkaDistribution 
         return None, [note]
 
 
+def _has_etcd() -> bool:
+    try:
+        find_etcd()
+    except EtcdMissing:
+        return False
+    return True
+
+
 def _work_dir() -> Path:
     WORK.mkdir(parents=True, exist_ok=True)
     return WORK
@@ -161,7 +175,7 @@ def _write_files(report: Report, results: Path, console: Console) -> None:
 
 def _list_workloads(console: Console) -> None:
     workloads: list[SharedWorkload | SoloWorkload] = [*shared_workloads(KafkaDistribution(Path(), "java"))]
-    for each in [*workloads, *solo_workloads()]:
+    for each in [*workloads, *cluster_workloads(), *solo_workloads()]:
         console.print(f"{each.name:<20} {each.summary}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks import frames
+from benchmarks import clusters, frames
 from benchmarks.connection import Connection
 from benchmarks.processes import cpu_seconds, process_tree, resident_mb
-from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode, free_port
+from benchmarks.servers import HOST, KafkaServer, MillraceServer, Server
+from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode
 
 KEPT_LOGS: Final = PROJECT_ROOT / ".cache" / "benchmarks" / "logs"
-HOST: Final = "127.0.0.1"
 READY_TIMEOUT_S: Final = 180.0
-STOP_TIMEOUT_S: Final = 120.0
 ADMIN_TIMEOUT_S: Final = 60.0
 PROBE_INTERVAL_S: Final = 0.005
 DELETE_DELAY_MS: Final = 500
@@ -41,114 +38,20 @@ class BrokerFailed(Exception):
     """A broker did not start, answer or do as asked; the message says which and why."""
 
 
-class Server(Protocol):
-    """A broker process that can be started and ended more than once on the same data."""
-
-    port: int
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def log_file(self) -> Path: ...
-    def prepare(self) -> None: ...
-    def start(self) -> None: ...
-    def is_running(self) -> bool: ...
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None: ...
-    def kill(self) -> None: ...
-
-
-class KafkaServer:
-    def __init__(self, distribution: KafkaDistribution, directory: Path) -> None:
-        self._node = KafkaNode(distribution, directory)
-        self.port = self._node.port
-
-    @property
-    def pid(self) -> int:
-        return self._node.pid
-
-    @property
-    def log_file(self) -> Path:
-        return self._node.log_file
-
-    def prepare(self) -> None:
-        self._node.format()
-
-    def start(self) -> None:
-        self._node.start()
-
-    def is_running(self) -> bool:
-        return self._node.is_running()
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        self._node.stop(timeout_s)
-
-    def kill(self) -> None:
-        self._node.kill()
-
-
-class MillraceServer:
-    def __init__(self, command: list[str], settings: Sequence[str], directory: Path) -> None:
-        self.port = free_port()
-        self._command = [*command, "serve", "--data-dir", str(directory / "data")]
-        self._command += ["--listen", f"{HOST}:{self.port}"]
-        if not any(setting.startswith("metrics.listener=") for setting in settings):
-            # The HTTP server stays on, at a port that is not in anybody's way.
-            settings = (f"metrics.listener={HOST}:0", *settings)
-        self._command += [part for setting in settings for part in ("--set", setting)]
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"
-        return self._process.pid
-
-    @property
-    def log_file(self) -> Path:
-        return self._directory / "server.log"
-
-    def prepare(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-
-    def start(self) -> None:
-        assert self._process is None, "already started"
-        with self.log_file.open("ab") as log:
-            # A session of its own: Ctrl-C reaches the benchmark only, which then stops the broker.
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self._process = None
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-
 class Broker:
-    """One system in one directory, with what the workloads ask of it."""
+    """One system in one directory, with what the workloads ask of it. Its topics have a replica on each of
+    its brokers."""
 
     def __init__(self, system: System, server: Server, directory: Path) -> None:
         self.system = system
         self.server = server
         self.directory = directory
-        self.port = server.port
+        self.port = server.ports[0]
+        self.replicas = len(server.ports)
 
     @property
     def bootstrap(self) -> str:
-        return f"{HOST}:{self.port}"
+        return ",".join(f"{HOST}:{port}" for port in self.server.ports)
 
     def start(self) -> float:
         """Start, and return the seconds from the process's start to its first answered requests."""
@@ -158,7 +61,7 @@ class Broker:
         while time.perf_counter() - started < READY_TIMEOUT_S:
             if not self.server.is_running():
                 break
-            if self._answers():
+            if all(self._answers(port) for port in self.server.ports):
                 return time.perf_counter() - started
             time.sleep(PROBE_INTERVAL_S)
         self.server.kill()
@@ -171,29 +74,33 @@ class Broker:
         self.server.kill()
 
     def remove_files(self) -> None:
-        """Remove the data; the log of the last broker of each system stays, for after a failure."""
-        if self.server.log_file.exists():
-            KEPT_LOGS.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self.server.log_file, KEPT_LOGS / f"{self.system}.log")
+        """Remove the data; the logs of each system's last brokers stay, for after a failure."""
+        for log_file in self.server.log_files:
+            if log_file.exists():
+                KEPT_LOGS.mkdir(parents=True, exist_ok=True)
+                node = f"-{log_file.parent.name}" if self.replicas > 1 else ""
+                shutil.copy(log_file, KEPT_LOGS / f"{self.system}{node}.log")
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def cpu_s(self) -> float:
-        return cpu_seconds(self.server.pid)
+        return sum(cpu_seconds(pid) for pid in self.server.pids)
 
     def resident_mb(self) -> float:
-        return resident_mb(self.server.pid)
+        return sum(resident_mb(pid) for pid in self.server.pids)
 
     def process_count(self) -> int:
-        return len(process_tree(self.server.pid))
+        return sum(len(process_tree(pid)) for pid in self.server.pids)
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         # Both systems remove files soon after a deletion, so that it does not fall into a later round.
-        topic = NewTopic(name, partitions, 1, config={"file.delete.delay.ms": str(DELETE_DELAY_MS)})
+        config = {"file.delete.delay.ms": str(DELETE_DELAY_MS)}
+        if self.replicas > 1:
+            config["min.insync.replicas"] = str(self.replicas // 2 + 1)
+        topic = NewTopic(name, partitions, self.replicas, config=config)
         admin = self._admin()
         try:
             admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
-            self._wait_for_leaders(admin, name, partitions)
-            self._wait_until_served(name, partitions)
+            self._wait_until_served(name, self._wait_for_leaders(admin, name, partitions))
         except KafkaException as error:
             raise BrokerFailed(f"{self.system} cannot create topic {name}: {error}") from error
 
@@ -218,39 +125,50 @@ class Broker:
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
 
-    def _wait_for_leaders(self, admin: AdminClient, topic: str, partitions: int) -> None:
+    def _wait_for_leaders(self, admin: AdminClient, topic: str, partitions: int) -> dict[int, list[int]]:
+        """Wait until every partition is led and all of its replicas are in sync; the partitions by the port
+        of their leader."""
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while time.monotonic() < deadline:
-            found = admin.list_topics(topic, timeout=30).topics[topic].partitions
-            if len(found) == partitions and all(each.leader >= 0 for each in found.values()):
-                return
+            metadata = admin.list_topics(topic, timeout=30)
+            found = metadata.topics[topic].partitions
+            if len(found) == partitions and all(
+                each.leader in metadata.brokers and len(each.isrs) == self.replicas for each in found.values()
+            ):
+                led: dict[int, list[int]] = {}
+                for number, each in sorted(found.items()):
+                    led.setdefault(metadata.brokers[each.leader].port, []).append(number)
+                return led
             time.sleep(0.05)
         raise BrokerFailed(f"{self.system}: {topic} has no leaders after {ADMIN_TIMEOUT_S:.0f} s")
 
-    def _wait_until_served(self, topic: str, partitions: int) -> None:
+    def _wait_until_served(self, topic: str, led: Mapping[int, Sequence[int]]) -> None:
         """Metadata names a leader before that leader serves the partition; a fetch shows the truth."""
+        for port, partitions in led.items():
+            self._wait_until_port_serves(port, topic, partitions)
+
+    def _wait_until_port_serves(self, port: int, topic: str, partitions: Sequence[int]) -> None:
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
-        with Connection(HOST, self.port) as connection:
-            for partition in range(partitions):
+        with Connection(HOST, port) as connection:
+            for partition in partitions:
                 request = frames.fetch_request(topic, partition, 0, 1024)
                 while error_code := frames.fetch_answer(connection.request(request)).error_code:
                     if time.monotonic() > deadline:
                         raise BrokerFailed(f"{self.system}: {topic}-{partition} fails, error {error_code}")
                     time.sleep(0.02)
 
-    def _answers(self) -> bool:
+    def _answers(self, port: int) -> bool:
+        """Whether the broker answers and knows of all others."""
         try:
-            with Connection(HOST, self.port, timeout_s=5) as connection:
+            with Connection(HOST, port, timeout_s=5) as connection:
                 connection.request(frames.api_versions_request())
-                return frames.metadata_broker_count(connection.request(frames.metadata_request())) > 0
+                known = frames.metadata_broker_count(connection.request(frames.metadata_request()))
+                return known >= self.replicas
         except OSError:
             return False
 
     def _log_tail(self) -> str:
-        try:
-            return "\n".join(self.server.log_file.read_text(errors="replace").splitlines()[-15:])
-        except OSError:
-            return "(no log)"
+        return "\n".join(_tail(log_file) for log_file in self.server.log_files)
 
 
 class BrokerFactory:
@@ -275,22 +193,46 @@ class BrokerFactory:
         return (System.KAFKA, System.MILLRACE) if self.distribution else (System.MILLRACE,)
 
     def create(self, system: System) -> Broker:
-        directory = self._work_dir / f"{system}-{len(self._brokers)}"
+        directory = self._new_directory(system)
         server: Server
         match system:
             case System.KAFKA:
                 assert self.distribution is not None, "Kafka is not available"
-                server = KafkaServer(self.distribution, directory)
+                server = KafkaServer(KafkaNode(self.distribution, directory))
             case System.MILLRACE:
                 server = MillraceServer(self._command, self._settings, directory)
-        broker = Broker(system, server, directory)
-        self._brokers.append(broker)
-        return broker
+        return self._known(Broker(system, server, directory))
+
+    def create_cluster(self, system: System) -> Broker:
+        """Three brokers that replicate everything to each other, behind the face of one."""
+        directory = self._new_directory(system)
+        server: Server
+        match system:
+            case System.KAFKA:
+                assert self.distribution is not None, "Kafka is not available"
+                server = clusters.kafka_cluster(self.distribution, directory)
+            case System.MILLRACE:
+                server = clusters.millrace_cluster(self._command, self._settings, directory)
+        return self._known(Broker(system, server, directory))
 
     def close(self) -> None:
         for broker in self._brokers:
             broker.kill()
             broker.remove_files()
+
+    def _new_directory(self, system: System) -> Path:
+        return self._work_dir / f"{system}-{len(self._brokers)}"
+
+    def _known(self, broker: Broker) -> Broker:
+        self._brokers.append(broker)
+        return broker
+
+
+def _tail(log_file: Path) -> str:
+    try:
+        return "\n".join(log_file.read_text(errors="replace").splitlines()[-15:])
+    except OSError:
+        return "(no log)"
 
 
 def _default_millrace() -> str:

@@ -30,10 +30,10 @@ LABELS: Final = {System.KAFKA: "Kafka", System.MILLRACE: "Millrace"}
 def write_plot(report: Report, path: Path) -> None:
     rows = {row.metric.key: row for row in report.rows}
     compared = [row for row in report.rows if row.metric.target and row.comparison.ratio]
-    figure = plt.figure(figsize=(17, 10.5), layout="constrained")
-    grid = figure.add_gridspec(3, 3, width_ratios=(1.5, 1, 1))
+    figure = plt.figure(figsize=(17, 13.5), layout="constrained")
+    grid = figure.add_gridspec(4, 3, width_ratios=(1.5, 1, 1))
     _advantages(figure.add_subplot(grid[:, 0]), compared)
-    _latency(figure.add_subplot(grid[0, 1]), rows)
+    _bars(figure.add_subplot(grid[0, 1]), rows, _percentiles("latency"), "end-to-end latency, ms")
     _curve(
         figure.add_subplot(grid[0, 2]), rows, "requests.{}.rate", "connections", "single-record requests/s"
     )
@@ -50,6 +50,18 @@ def write_plot(report: Report, path: Path) -> None:
         "log-size.{}.fetch_p50",
         "size of the log, MB",
         "fetch from the middle, p50, ms",
+    )
+    _bars(
+        figure.add_subplot(grid[3, 1]),
+        rows,
+        _percentiles("cluster-latency"),
+        "three brokers: end-to-end latency, ms",
+    )
+    _bars(
+        figure.add_subplot(grid[3, 2]),
+        rows,
+        _cluster_rates(rows),
+        "three brokers: produce, MB/s (record B / batch KB / partitions)",
     )
     machine = report.machine
     figure.suptitle(
@@ -129,15 +141,28 @@ def _advantages(axes: Axes, rows: list[Row]) -> None:
     )
 
 
-def _latency(axes: Axes, rows: dict[str, Row]) -> None:
-    axes.set_title("end-to-end latency, ms", fontsize=11)
-    names = [name for name in ("p50", "p99", "p999") if f"latency.{name}" in rows]
-    if not names:
+def _percentiles(prefix: str) -> dict[str, str]:
+    return {f"{prefix}.p50": "p50", f"{prefix}.p99": "p99", f"{prefix}.p999": "p99.9"}
+
+
+def _cluster_rates(rows: dict[str, Row]) -> dict[str, str]:
+    pattern = re.compile(r"cluster-produce\.(\d+)\.(\d+)\.(\d+)\.rate")
+    found = ((key, pattern.fullmatch(key)) for key in rows)
+    return {
+        key: f"{match[1]}/{int(match[2]) // 1000}/{match[3]}" for key, match in found if match is not None
+    }
+
+
+def _bars(axes: Axes, rows: dict[str, Row], labels: dict[str, str], title: str) -> None:
+    """A pair of bars for each metric of `labels` that was measured."""
+    axes.set_title(title, fontsize=11)
+    keys = [key for key in labels if key in rows]
+    if not keys:
         _say_empty(axes)
         return
     width = 0.38
     for shift, system in ((-width / 2, System.KAFKA), (width / 2, System.MILLRACE)):
-        values = [_value(rows[f"latency.{name}"], system) for name in names]
+        values = [_value(rows[key], system) for key in keys]
         known = [(index + shift, value) for index, value in enumerate(values) if value is not None]
         if not known:
             continue
@@ -149,7 +174,7 @@ def _latency(axes: Axes, rows: dict[str, Row]) -> None:
             label=LABELS[system],
         )
         axes.bar_label(bars, [number_text(value) for _, value in known], fontsize=8, padding=2)
-    axes.set_xticks(range(len(names)), [name.replace("p999", "p99.9") for name in names])
+    axes.set_xticks(range(len(keys)), [labels[key] for key in keys], fontsize=8.5)
     axes.margins(y=0.15)
     axes.legend(fontsize=8.5, frameon=False, loc="upper left")
     _clean(axes)

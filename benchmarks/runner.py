@@ -1,4 +1,4 @@
-"""The order of measurements: interleaved rounds on brokers that stay up, then brokers alone."""
+"""The order of measurements: interleaved rounds on brokers that stay up, on clusters, then brokers alone."""
 
 from __future__ import annotations
 
@@ -49,10 +49,17 @@ class Runner:
         self._progress = progress
         self.outcome = Outcome()
 
-    def run(self, shared: Sequence[SharedWorkload], solo: Sequence[SoloWorkload]) -> None:
-        self._progress.start(self.step_count(shared, solo))
+    def run(
+        self,
+        shared: Sequence[SharedWorkload],
+        solo: Sequence[SoloWorkload],
+        clustered: Sequence[SharedWorkload] = (),
+    ) -> None:
+        self._progress.start(self.step_count([*shared, *clustered], solo))
         if shared:
-            self._run_shared(shared)
+            self._run_shared(shared, self._factory.create)
+        if clustered:
+            self._run_shared(clustered, self._factory.create_cluster)
         for workload in solo:
             self._run_solo(workload)
 
@@ -62,11 +69,11 @@ class Runner:
         rounds += sum(workload.rounds(self._profile) for workload in solo)
         return rounds * len(self._factory.systems)
 
-    def _run_shared(self, workloads: Sequence[SharedWorkload]) -> None:
+    def _run_shared(self, workloads: Sequence[SharedWorkload], create: Callable[[System], Broker]) -> None:
         brokers: list[Broker] = []
         try:
             for system in self._factory.systems:
-                broker = self._factory.create(system)
+                broker = create(system)
                 broker.start()
                 brokers.append(broker)
             for workload in workloads:

@@ -1,4 +1,4 @@
-"""Apache Kafka for benchmarks and compatibility tests: its jars from Maven Central, and single KRaft nodes.
+"""Apache Kafka for benchmarks and compatibility tests: its jars from Maven Central, and KRaft nodes.
 
 Nothing here runs in production. Jars are kept in `.cache/`, which git ignores; every started process is
 ended by its own pid.
@@ -160,7 +160,8 @@ def free_port() -> int:
 
 
 class KafkaNode:
-    """One KRaft node (broker and controller) on 127.0.0.1, kept in `directory` over restarts."""
+    """One KRaft node (broker and controller) on 127.0.0.1, kept in `directory` over restarts. It is alone
+    unless it is made by `kafka_quorum`."""
 
     def __init__(
         self,
@@ -175,8 +176,9 @@ class KafkaNode:
         self.directory = directory
         self.port = port or free_port()
         self.heap = heap
-        self._controller_port = free_port()
+        self.controller_port = free_port()
         self._settings = dict(settings or {})
+        self._voters: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -213,10 +215,12 @@ class KafkaNode:
         self._properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         if (self.data_dir / "meta.properties").exists():
             return
+        # With voters in its configuration a node needs no word on who they are.
+        alone = () if self._voters else ("--standalone",)
         answer = subprocess.run(
             self.distribution.command(
                 "kafka.tools.StorageTool",
-                *("format", "--cluster-id", _CLUSTER_ID, "--standalone"),
+                *("format", "--cluster-id", _CLUSTER_ID, *alone),
                 *("--config", str(self._properties_file)),
             ),
             capture_output=True,
@@ -226,6 +230,11 @@ class KafkaNode:
         )
         if answer.returncode != 0:
             raise KafkaUnavailable(f"formatting failed: {answer.stdout}{answer.stderr}".strip())
+
+    def join_quorum(self, node_id: int, voters: str) -> None:
+        """Make this one of several nodes, before it is formatted; `voters` names all of them."""
+        self._settings["node.id"] = str(node_id)
+        self._voters = voters
 
     def start(self) -> None:
         """Start the process and return at once."""
@@ -284,10 +293,15 @@ class KafkaNode:
         return self.directory / "server.properties"
 
     def _listener_properties(self) -> dict[str, str]:
+        quorum = (
+            {"controller.quorum.voters": self._voters}
+            if self._voters
+            else {"controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}"}
+        )
         return {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
+            **quorum,
             "log.dirs": str(self.data_dir),
         }
 
@@ -295,6 +309,15 @@ class KafkaNode:
         if not self.log_file.exists():
             return "(no log)"
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
+
+
+def kafka_quorum(distribution: KafkaDistribution, directory: Path, count: int) -> list[KafkaNode]:
+    """Nodes that are brokers and controllers of one cluster, each in a directory of its own."""
+    nodes = [KafkaNode(distribution, directory / f"node-{node_id}") for node_id in range(1, count + 1)]
+    voters = ",".join(f"{node_id}@127.0.0.1:{node.controller_port}" for node_id, node in enumerate(nodes, 1))
+    for node_id, node in enumerate(nodes, 1):
+        node.join_quorum(node_id, voters)
+    return nodes
 
 
 def _fetch_once(cache: Path, jars: Path, artifacts: Sequence[Artifact]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -38,10 +39,11 @@ class _Message(ctypes.Structure):
 
 
 class BatchProducer:
-    """Queues the same value again and again, to partition 0 of one topic."""
+    """Queues the same value again and again, to the partitions of one topic in turns."""
 
-    def __init__(self, settings: Mapping[str, str], topic: str, value: bytes) -> None:
+    def __init__(self, settings: Mapping[str, str], topic: str, value: bytes, partitions: int = 1) -> None:
         self._library = _load_library()
+        self._partitions = itertools.cycle(range(partitions))
         error_text = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
         conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
         for name, setting in settings.items():
@@ -61,10 +63,14 @@ class BatchProducer:
             message.len = len(value)
 
     def queue(self) -> int:
-        """Queue up to MESSAGES_PER_CALL messages; fewer if the queue is full."""
+        """Queue up to MESSAGES_PER_CALL messages to the next partition; fewer if the queue is full."""
         return int(
             self._library.rd_kafka_produce_batch(
-                self._topic, ctypes.c_int32(0), _NO_FLAGS, self._messages, MESSAGES_PER_CALL
+                self._topic,
+                ctypes.c_int32(next(self._partitions)),
+                _NO_FLAGS,
+                self._messages,
+                MESSAGES_PER_CALL,
             )
         )
 

@@ -25,9 +25,10 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
         "queue.buffering.max.messages": "2000000",
         "queue.buffering.max.kbytes": str(arguments["queue_bytes"] // 1024),
     }
-    producer = BatchProducer(settings, arguments["topic"], value)
-    # The first messages bring connection and metadata; they are counted, but not timed.
-    untimed = producer.queue()
+    partitions = arguments.get("partitions", 1)
+    producer = BatchProducer(settings, arguments["topic"], value, partitions)
+    # The first messages bring connections and metadata; they are counted, but not timed.
+    untimed = sum(producer.queue() for _ in range(partitions))
     producer.flush(FLUSH_MS)
     watch = Stopwatch()
     sent = 0

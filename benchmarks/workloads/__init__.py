@@ -1,8 +1,9 @@
-"""One module for each claim that is measured; these two lists are the only ones."""
+"""One module for each claim that is measured; these three lists are the only ones."""
 
 from __future__ import annotations
 
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
+from benchmarks.workloads.cluster import ClusterLatency, ClusterProduce
 from benchmarks.workloads.consume import LibrdkafkaConsume
 from benchmarks.workloads.groups import GroupCommit, GroupIdle, GroupRebalance
 from benchmarks.workloads.latency import Latency
@@ -31,6 +32,11 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
         GroupRebalance(),
         Transactions(),
     ]
+
+
+def cluster_workloads() -> list[SharedWorkload]:
+    """Like the shared ones, on three brokers of each system instead of one."""
+    return [ClusterProduce(), ClusterLatency()]
 
 
 def solo_workloads() -> list[SoloWorkload]:

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from benchmarks.brokers import HOST, Broker, BrokerFactory, System
+from benchmarks.brokers import Broker, BrokerFactory, System
 from benchmarks.metrics import Metric
 from benchmarks.processes import run_generator
 from benchmarks.profiles import Profile
+from benchmarks.servers import HOST
 
 T = TypeVar("T")
 Figures = Mapping[str, float]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import ClassVar, Final
 
-from benchmarks.brokers import HOST, Broker, BrokerFactory, System
+from benchmarks.brokers import Broker, BrokerFactory, System
 from benchmarks.metrics import REQUESTS, Metric
 from benchmarks.processes import run_generator
 from benchmarks.profiles import Profile
+from benchmarks.servers import HOST
 from benchmarks.summary import Better, Target
 from benchmarks.workloads.base import Figures, load, temporary_topic
 
@@ -178,7 +179,7 @@ class GroupIdle:
                 {
                     "host": HOST,
                     "port": broker.port,
-                    "broker_pid": broker.server.pid,
+                    "broker_pid": broker.server.pids[0],
                     "topic": topic,
                     "partitions": IDLE_MEMBERS,
                     "group": _new_group("idle"),

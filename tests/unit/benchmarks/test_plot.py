@@ -16,6 +16,7 @@ from benchmarks.summary import Better, Comparison, Target
 
 FASTER = Metric(key="rate", title="rate", unit="MB/s", target=Target(1.3))
 CHEAPER = Metric(key="latency.p50", title="p50", unit="ms", better=Better.LOWER, target=Target(0.5))
+REPLICATED = Metric(key="cluster-produce.1000.16384.3.rate", title="replicated", unit="MB/s")
 SMALLER = Metric(
     key="memory", title="memory", unit="MB", better=Better.LOWER, target=Target(100, of_ratio=False)
 )
@@ -34,9 +35,10 @@ def test_targets_are_drawn_where_the_bar_must_reach() -> None:
 
 @pytest.mark.parametrize("systems", [(System.MILLRACE,), (System.KAFKA, System.MILLRACE), ()])
 def test_a_picture_is_drawn_of_whatever_was_measured(tmp_path: Path, systems: tuple[System, ...]) -> None:
-    outcome = Outcome(metrics=[FASTER, CHEAPER, SMALLER])
+    outcome = Outcome(metrics=[FASTER, CHEAPER, SMALLER, REPLICATED])
     for system in systems:
-        outcome.record({"rate": 10.0, "latency.p50": 0.4, "memory": 80.0}, system, 1)
+        figures = {"rate": 10.0, "latency.p50": 0.4, "memory": 80.0, REPLICATED.key: 50.0}
+        outcome.record(figures, system, 1)
     report = make_report(
         outcome,
         date=datetime(2026, 1, 2, tzinfo=UTC),

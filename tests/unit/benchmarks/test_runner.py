@@ -23,6 +23,7 @@ class FakeBroker:
     system: System
     events: list[str]
     is_up: bool = False
+    kind: str = ""
 
     @property
     def server(self) -> FakeBroker:
@@ -32,12 +33,12 @@ class FakeBroker:
         return self.is_up
 
     def start(self) -> float:
-        self.events.append(f"start {self.system}")
+        self.events.append(f"start {self.system}{self.kind}")
         self.is_up = True
         return 0.1
 
     def stop(self) -> None:
-        self.events.append(f"stop {self.system}")
+        self.events.append(f"stop {self.system}{self.kind}")
         self.is_up = False
 
     def remove_files(self) -> None:
@@ -54,6 +55,9 @@ class FakeFactory:
 
     def create(self, system: System) -> FakeBroker:
         return FakeBroker(system, self.events)
+
+    def create_cluster(self, system: System) -> FakeBroker:
+        return FakeBroker(system, self.events, kind=" cluster")
 
 
 class Shared:
@@ -111,6 +115,21 @@ def test_rounds_alternate_between_the_systems_after_a_warm_up_that_does_not_coun
         (System.MILLRACE, 2),
     ]
     assert runner.step_count([Shared([])], [Solo([])]) == 10
+
+
+def test_clusters_come_up_when_the_single_brokers_are_gone() -> None:
+    factory, runner = _runner(System.KAFKA, System.MILLRACE)
+    runner.run([Shared(factory.events)], [], [Shared(factory.events)])
+
+    rounds = ["kafka 0.5", "millrace 0.5", *["kafka 1", "millrace 1"] * 2]
+    assert factory.events == [
+        *("start kafka", "start millrace"),
+        *rounds,
+        *("stop kafka", "stop millrace"),
+        *("start kafka cluster", "start millrace cluster"),
+        *rounds,
+        *("stop kafka cluster", "stop millrace cluster"),
+    ]
 
 
 def test_a_failed_round_is_reported_and_the_others_go_on() -> None:
