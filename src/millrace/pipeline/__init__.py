@@ -18,7 +18,9 @@ def register(spark: SparkSession) -> None:
 
     require_spark()
     from millrace.pipeline.data_source import MillraceDataSource
+    from millrace.pipeline.worker_path import prefer_installed_pyspark
 
+    prefer_installed_pyspark(spark)
     # Without this setting Spark refuses sources that take filters.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(MillraceDataSource)
