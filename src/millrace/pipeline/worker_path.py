@@ -27,7 +27,7 @@ def prefer_installed_pyspark(spark: SparkSession) -> None:
 
 
 def add_worker_site(environment: MutableMapping[str, str]) -> None:
-    """Put our site first on the path of workers, unless another Spark than the installed one is to be used."""
+    """Put our site first on the path of workers, unless another Spark than the installed one is asked for."""
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     if "SPARK_HOME" not in os.environ and _SITE not in paths:
         environment["PYTHONPATH"] = os.pathsep.join([_SITE, *filter(None, paths)])
