@@ -197,6 +197,10 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the whole frames of `buffer[:end]`; returns how many bytes of it are done with."""
         position = 0
         self._handling = True
+        wakeups = self._wakeups
+        # Handling may make another connection continue with its requests; then the outer one collects.
+        was_collecting = wakeups.is_collecting
+        wakeups.is_collecting = True
         try:
             while end - position >= 4 and not self._is_busy and not self._is_closing:
                 (size,) = _read_length(buffer, position)
@@ -234,10 +238,13 @@ class Connection(asyncio.BufferedProtocol):
             return end
         finally:
             self._handling = False
-            if self._wakeups.pending:
-                self._wakeups.run_first()
+            wakeups.is_collecting = was_collecting
+            if wakeups.pending:
+                wakeups.run_first()
             if self._answers:
-                self._flush_answers()
+                self.send_answers()
+            if wakeups.unsent and not was_collecting:
+                wakeups.send_together()
 
     def _handle_frame(self, buffer: memoryview, start: int, stop: int) -> None:
         key, version, correlation_id, client_id_size = _read_head(buffer, start)
@@ -304,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_busy = False
         # Nothing was read that would send the answers on its way out.
-        self._flush_answers()
+        self.send_answers()
         self._continue()
 
     def _continue(self) -> None:
@@ -340,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.append(slot)
             slot.complete(chunks)
         else:
-            self._flush_answers()
+            self.send_answers()
             self.out.write_chunks(chunks)
 
     def reserve(self) -> Slot:
@@ -363,17 +370,21 @@ class Connection(asyncio.BufferedProtocol):
                 if isinstance(response, bytes):
                     self._answers.append(response)
                 else:
-                    self._flush_answers()
+                    self.send_answers()
                     self.out.write_chunks(response)
             if not self._handling:
-                self._flush_answers()
+                if self._wakeups.is_collecting:
+                    self._wakeups.unsent[self] = None
+                else:
+                    self.send_answers()
         except OutgoingFailed as failure:
             self.abort(str(failure))
             return
         if self._reading_paused and not self._handling:
             self._continue()
 
-    def _flush_answers(self) -> None:
+    def send_answers(self) -> None:
+        """Send the answers that are ready, in one piece."""
         answers = self._answers
         if not answers or self._is_closing:
             return
@@ -486,7 +497,7 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection after what was written has left."""
         if self._is_closing:
             return
-        self._flush_answers()
+        self.send_answers()
         self._is_closing = True
         self.out.close()
         if self._transport is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millrace.broker.answer_cache import AnswerCache
+from millrace.broker.deadlines import Deadlines
 from millrace.broker.staging import Staging
 from millrace.broker.wakeups import Wakeups
 from millrace.core.ids import NodeId
@@ -52,6 +53,7 @@ class Services:
     failovers: Failovers | None = None
     """None where there is only one broker."""
     wakeups: Wakeups = field(default_factory=Wakeups)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     staging: Staging = field(init=False)
 
@@ -116,3 +118,8 @@ class Services:
             return None
         state = known.partitions[partition]
         return (state.leader, state.leader_epoch) if state.leader >= 0 else None
+
+    def leader_elsewhere(self, partition: Partition) -> tuple[int, int] | None:
+        """The same for a partition that this broker leads no more: None while its successor is not known."""
+        leader = self.current_leader(partition.topic, partition.topic_id, partition.index)
+        return None if leader is None or leader[0] == self.config.node_id else leader

@@ -1,8 +1,12 @@
-"""Fetches that can be answered because records have arrived, and when that is done.
+"""Answers that a request makes possible on other connections than its own, and when they leave.
 
-The first one goes out before the producer's own answer: its consumer is waiting for exactly this, and
-every system call in between would be part of the latency from end to end. The others follow after it, so
-that a producer never waits for a crowd of consumers.
+Fetches can be answered because records have arrived. The first one goes out before the producer's own answer:
+its consumer is waiting for exactly this, and every system call in between would be part of the latency from
+end to end. The others follow after it, so that a producer never waits for a crowd of consumers.
+
+Produces can be answered because a follower has fetched their batches: often many at once, of one producer.
+They are collected while the follower's request is handled, and leave together, with one system call for each
+connection.
 """
 
 from __future__ import annotations
@@ -11,17 +15,27 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 
+class Sender(Protocol):
+    def send_answers(self) -> None:
+        """Send what is ready to be sent."""
+
+
 class Wakeups:
-    __slots__ = ("_is_scheduled", "_loop", "pending")
+    __slots__ = ("_is_scheduled", "_loop", "is_collecting", "pending", "unsent")
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_scheduled = False
         self.pending: deque[Callable[[], None]] = deque()
+        self.is_collecting = False
+        """Whether somebody handles requests, and calls `send_together` afterwards."""
+        self.unsent: dict[Sender, None] = {}
+        """With answers that wait for it."""
 
     def add(self, answer: Callable[[], None]) -> None:
         """Have `answer` called soon, at the latest in the loop's next round."""
@@ -35,6 +49,11 @@ class Wakeups:
     def run_first(self) -> None:
         """Call the first one now."""
         self._run(self.pending.popleft())
+
+    def send_together(self) -> None:
+        unsent, self.unsent = self.unsent, {}
+        for sender in unsent:
+            sender.send_answers()
 
     def _run_all(self) -> None:
         self._is_scheduled = False

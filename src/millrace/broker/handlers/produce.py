@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.commit_answers import CommitAnswer
 from millrace.broker.dispatch import Api, Route
 from millrace.broker.handlers.transaction_gate import TransactionGate, copied
 from millrace.broker.staging import STAGED_BYTES_MAX, StagedAnswer
@@ -173,40 +174,33 @@ def _append_one(
         answer = StagedAnswer(connection, route, correlation_id, started, topic_id)
         staging.append(connection, answer, partition, records, now_ms)
         return
-    appended: Appended | None = None
     try:
         appended = partition.append(records, now_ms)
     except MillraceError as error:
         partition.stats.produces_failed += 1
-        results = [_failure(partition.index, error)]
-    else:
-        if log.high_watermark > appended.last_offset or (acks == 1 and not log.commits_on_flush):
-            route.stats.record(connection.ticks() - started)
-            connection.send(
-                encode_single_success(
-                    correlation_id,
-                    route.version,
-                    partition.topic,
-                    topic_id,
-                    (
-                        partition.index,
-                        appended.base_offset,
-                        appended.log_append_time_ms,
-                        log.log_start_offset,
-                    ),
-                )
+        reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
+        reply.topics.append(TopicResult(partition.topic, topic_id, [_failure(partition.index, error)]))
+        reply.finish()
+        return
+    if log.high_watermark > appended.last_offset or (acks == 1 and not log.commits_on_flush):
+        route.stats.record(connection.ticks() - started)
+        connection.send(
+            encode_single_success(
+                correlation_id,
+                route.version,
+                partition.topic,
+                topic_id,
+                (
+                    partition.index,
+                    appended.base_offset,
+                    appended.log_append_time_ms,
+                    log.log_start_offset,
+                ),
             )
-            return
-        results = [
-            PartitionResult(
-                partition.index, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
-            )
-        ]
-    reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
-    reply.topics.append(TopicResult(partition.topic, topic_id, results))
-    if appended is not None:
-        reply.await_commit(results, 0, partition, appended)
-    reply.finish()
+        )
+        return
+    waiting = CommitAnswer(connection, route, correlation_id, started, partition, topic_id, appended)
+    waiting.wait(connection, timeout_ms)
 
 
 def _refused(
