@@ -137,6 +137,7 @@ class BrokerConfig:
             num_partitions=self.integer("num.partitions"),
             default_replication_factor=self.integer("default.replication.factor"),
             is_topic_deletion_enabled=self.boolean("delete.topic.enable"),
+            is_filling_enabled=self.boolean("auto.rebalance.new.brokers"),
             layers=self.layers,
         )
 

@@ -114,4 +114,6 @@ class Membership:
             is_rebalance_enabled=config.boolean("auto.leader.rebalance.enable"),
             rebalance_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
             imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
+            is_filling_enabled=config.boolean("auto.rebalance.new.brokers"),
+            filling_partitions_max=config.integer("auto.rebalance.partitions.max"),
         )

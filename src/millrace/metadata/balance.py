@@ -35,6 +35,33 @@ def plan_balance(
     return {name: tuple(nodes) for name, nodes in board.replicas.items() if tuple(nodes) != assignments[name]}
 
 
+def plan_fill(
+    assignments: Assignments,
+    racks: Mapping[NodeId, str | None],
+    node_id: NodeId,
+    *,
+    partitions_max: int | None = None,
+    excepted: Collection[TopicPartition] = (),
+) -> dict[TopicPartition, tuple[NodeId, ...]]:
+    """Moves to one broker only, until it has its share of the replicas, or so many partitions are to move;
+    without those `excepted`, which count where they are."""
+    board = _Board(racks)
+    for name in sorted(assignments):
+        board.place(name, assignments[name])
+    share = sum(map(len, assignments.values())) // len(racks)
+    moved: dict[TopicPartition, None] = {}
+    while len(board.held[node_id]) < share and (partitions_max is None or len(moved) < partitions_max):
+        move = board.next_move_to(node_id, excepted)
+        if move is None:
+            break
+        board.move(*move)
+        moved[move[0]] = None
+    board.count_leaders()
+    for name in moved:
+        board.hand_on(board.replicas[name])
+    return {name: tuple(board.replicas[name]) for name in moved}
+
+
 @dataclass(slots=True)
 class _Board:
     racks: Mapping[NodeId, str | None]
@@ -57,7 +84,7 @@ class _Board:
         for name, nodes in self.replicas.items():
             for place, node_id in enumerate(nodes):
                 if node_id not in self.racks:
-                    self._move(name, place, self._best_for(name, place))
+                    self.move(name, place, self._best_for(name, place))
 
     def spread_over_racks(self) -> None:
         """Where two replicas share a rack while another rack has none, the later one moves there."""
@@ -66,26 +93,43 @@ class _Board:
                 others = [self._rack(node) for at, node in enumerate(nodes) if at != place]
                 best = self._best_for(name, place)
                 if self._rack(nodes[place]) in others and self._rack(best) not in others:
-                    self._move(name, place, best)
+                    self.move(name, place, best)
 
     def even_out_replicas(self) -> None:
         """From the fullest broker to the emptiest, as long as replicas can go there without losing a rack."""
         while (move := self._next_move()) is not None:
-            self._move(*move)
+            self.move(*move)
 
     def even_out_leaders(self) -> None:
         """Leaders by order only: nothing moves for them."""
-        for nodes in self.replicas.values():
-            self.led[nodes[0]] += 1
+        self.count_leaders()
         for _ in range(len(self.replicas)):
-            handed_on = [self._hand_on(nodes) for nodes in self.replicas.values()]
+            handed_on = [self.hand_on(nodes) for nodes in self.replicas.values()]
             if not any(handed_on):
                 return
 
-    def _hand_on(self, nodes: list[NodeId]) -> bool:
+    def count_leaders(self) -> None:
+        for nodes in self.replicas.values():
+            if nodes[0] in self.led:
+                self.led[nodes[0]] += 1
+
+    def next_move_to(
+        self, target: NodeId, excepted: Collection[TopicPartition]
+    ) -> tuple[TopicPartition, int, NodeId] | None:
+        """From the fullest broker that has something to give."""
+        for source in sorted(self.held, key=lambda node_id: (-len(self.held[node_id]), node_id)):
+            if len(self.held[source]) - len(self.held[target]) <= 1:
+                return None
+            for name in self._movable(source, target):
+                if name not in excepted:
+                    return name, self.replicas[name].index(source), target
+        return None
+
+    def hand_on(self, nodes: list[NodeId]) -> bool:
         leader = nodes[0]
-        least = min(nodes, key=lambda node_id: (self.led[node_id], node_id))
-        if self.led[leader] - self.led[least] <= 1:
+        there = [node_id for node_id in nodes if node_id in self.led]
+        least = min(there, key=lambda node_id: (self.led[node_id], node_id))
+        if leader not in self.led or self.led[leader] - self.led[least] <= 1:
             return False
         nodes.remove(least)
         nodes.insert(0, least)
@@ -122,7 +166,7 @@ class _Board:
             free, key=lambda node_id: (racks.count(self._rack(node_id)), len(self.held[node_id]), node_id)
         )
 
-    def _move(self, name: TopicPartition, place: int, target: NodeId) -> None:
+    def move(self, name: TopicPartition, place: int, target: NodeId) -> None:
         nodes = self.replicas[name]
         source = nodes[place]
         if source in self.held:

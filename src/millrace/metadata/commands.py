@@ -208,6 +208,15 @@ class BeginStop:
 
 
 @dataclass(frozen=True, slots=True)
+class EndFilling:
+    """A new broker has its share of the replicas, or is to get no more; decided by the controller in this
+    office."""
+
+    node_id: NodeId
+    controller_revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveMember:
     """A broker that is down will not come back."""
 
@@ -233,6 +242,7 @@ Command: TypeAlias = (
     | Reassign
     | ClaimController
     | BeginStop
+    | EndFilling
     | RemoveMember
 )
 
@@ -244,6 +254,8 @@ class Policy:
     num_partitions: int = 1
     default_replication_factor: int = 1
     is_topic_deletion_enabled: bool = True
+    is_filling_enabled: bool = False
+    """Whether brokers that join for the first time are given their share of the replicas."""
     layers: BrokerLayers = field(default_factory=BrokerLayers)
     """What is set for brokers: the value that APPEND and SUBTRACT start from."""
 

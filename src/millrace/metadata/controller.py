@@ -31,6 +31,7 @@ from millrace.metadata.commands import (
     CreateTopic,
     DeleteTopic,
     ElectLeader,
+    EndFilling,
     GroupResource,
     Policy,
     RaiseLeaderEpochs,
@@ -88,7 +89,7 @@ def decide(image: Image, command: Command, policy: Policy) -> Change:
         case SkipProducerIds(below):
             return Change() if below <= image.next_producer_id else _set_next_producer_id(image, below)
         case RegisterBroker():
-            return _register_broker(image, command)
+            return _register_broker(image, command, policy)
         case UnregisterBroker():
             return _unregister_broker(image, command)
         case SetClusterId(cluster_id):
@@ -112,6 +113,8 @@ def decide(image: Image, command: Command, policy: Policy) -> Change:
             return _claim_controller(image, command)
         case BeginStop():
             return _begin_stop(image, command)
+        case EndFilling():
+            return _end_filling(image, command)
         case RemoveMember():
             return _remove_member(image, command)
 
@@ -347,7 +350,7 @@ def _set_next_producer_id(image: Image, next_producer_id: int) -> Change:
 # Brokers.
 
 
-def _register_broker(image: Image, command: RegisterBroker) -> Change:
+def _register_broker(image: Image, command: RegisterBroker, policy: Policy) -> Change:
     broker = command.broker
     present = image.brokers.get(broker.node_id)
     if present is not None and present.incarnation != broker.incarnation:
@@ -361,6 +364,9 @@ def _register_broker(image: Image, command: RegisterBroker) -> Change:
     if command.lease_id is not None:
         # What stays of it when the lease ends.
         puts.append(Put(records.member_key(broker.node_id), records.encode_member(broker)))
+        if policy.is_filling_enabled and broker.node_id not in image.members and image.topics:
+            # A broker that was emptied on purpose is a member, and stays empty.
+            puts.append(Put(records.filling_key(broker.node_id), b"{}"))
     compare = Compare(key, ABSENT if present is None else present.epoch)
     return Change(compares=(compare,), puts=tuple(puts))
 
@@ -396,6 +402,19 @@ def _begin_stop(image: Image, command: BeginStop) -> Change:
     )
 
 
+def _end_filling(image: Image, command: EndFilling) -> Change:
+    revision = image.filling.get(command.node_id)
+    if revision is None or image.controller_revision != command.controller_revision:
+        # Done already, or the business of somebody else by now.
+        return Change()
+    key = records.filling_key(command.node_id)
+    compares = (
+        Compare(key, revision),
+        Compare(records.CONTROLLER_KEY, command.controller_revision),
+    )
+    return Change(compares=compares, deletes=(key,))
+
+
 def _remove_member(image: Image, command: RemoveMember) -> Change:
     node_id = command.node_id
     member = image.members.get(node_id)
@@ -406,7 +425,7 @@ def _remove_member(image: Image, command: RemoveMember) -> Change:
     key = records.member_key(node_id)
     return Change(
         compares=(Compare(key, member.mod_revision), Compare(records.broker_key(node_id), ABSENT)),
-        deletes=(key,),
+        deletes=(key, records.filling_key(node_id)) if node_id in image.filling else (key,),
     )
 
 

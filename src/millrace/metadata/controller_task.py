@@ -16,6 +16,7 @@ from typing import Final
 from millrace.core.ids import NodeId, TopicId
 from millrace.metadata import records
 from millrace.metadata.errors import MetadataError
+from millrace.metadata.filling import filled
 from millrace.metadata.image import Image, TopicState
 from millrace.metadata.service import Metadata
 
@@ -29,6 +30,9 @@ class ControllerSettings:
     is_rebalance_enabled: bool
     rebalance_interval_ms: int
     imbalance_percent: int
+    is_filling_enabled: bool = False
+    """Whether new brokers are given their share of the replicas."""
+    filling_partitions_max: int = 1
 
 
 class ControllerTask:
@@ -92,6 +96,8 @@ class ControllerTask:
             self._office_revision = image.controller_revision
             self._settled = None
         await self._settle(image)
+        if metadata.image.filling:
+            await self._fill()
         if now_s >= self._next_rebalance_s:
             await self._rebalance(now_s)
 
@@ -118,6 +124,23 @@ class ControllerTask:
         return lambda now: [
             topic for topic_id in changed if (topic := now.topics_by_id.get(topic_id)) is not None
         ]
+
+    async def _fill(self) -> None:
+        """Begin the next moves to new brokers; whatever ends a move changes the image, and brings us here."""
+        settings = self._settings()
+        metadata, office = self._metadata, self._office_revision
+        if not settings.is_filling_enabled:
+            await metadata.end_filling(list(metadata.image.filling), controller_revision=office)
+            return
+        count = await metadata.fill_new_brokers(
+            partitions_max=settings.filling_partitions_max, controller_revision=office
+        )
+        if count:
+            log.info("replicas move to new brokers", extra={"partitions": count})
+        done = filled(metadata.image)
+        if done:
+            await metadata.end_filling(done, controller_revision=office)
+            log.info("new brokers have their share of the replicas", extra={"brokers": done})
 
     async def _rebalance(self, now_s: float) -> None:
         settings = self._settings()

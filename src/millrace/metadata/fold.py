@@ -46,6 +46,7 @@ class _Edits:
     brokers: dict[NodeId, BrokerState | None] = field(default_factory=dict)
     members: dict[NodeId, Member | None] = field(default_factory=dict)
     stopping: dict[NodeId, int | None] = field(default_factory=dict)
+    filling: dict[NodeId, int | None] = field(default_factory=dict)
     configs: list[KeyChange] = field(default_factory=list)
     deleted: dict[TopicId, DeletedTopic | None] = field(default_factory=dict)
     single: list[KeyChange] = field(default_factory=list)
@@ -63,6 +64,8 @@ def _fold(image: Image, revision: int, changes: Iterable[KeyChange]) -> Image:
         changed = replace(changed, members=_edited(changed.members, edits.members))
     if edits.stopping:
         changed = replace(changed, stopping=_edited(changed.stopping, edits.stopping))
+    if edits.filling:
+        changed = replace(changed, filling=_edited(changed.filling, edits.filling))
     if edits.deleted:
         puts = {topic_id: topic for topic_id, topic in edits.deleted.items() if topic is not None}
         changed = replace(changed, deleted_topics=changed.deleted_topics.updated(puts, edits.deleted))
@@ -96,6 +99,9 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
         elif key.startswith(records.STOPPING):
             node_id = NodeId(int(key.removeprefix(records.STOPPING)))
             edits.stopping[node_id] = None if value is None else mod_revision
+        elif key.startswith(records.FILLING):
+            node_id = NodeId(int(key.removeprefix(records.FILLING)))
+            edits.filling[node_id] = None if value is None else mod_revision
         elif key.startswith((records.BROKER_CONFIGS, records.GROUP_CONFIGS)):
             edits.configs.append(change)
         elif key.startswith(records.DELETED_TOPICS):

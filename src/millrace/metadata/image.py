@@ -109,6 +109,8 @@ class Image:
     members: Mapping[NodeId, Member]
     stopping: Mapping[NodeId, int]
     """Brokers in a controlled shutdown, with the revision at which it began."""
+    filling: Mapping[NodeId, int]
+    """New brokers that are being given their share of the replicas, with the revision of that intention."""
     topics: PersistentMap[str, TopicState]
     topics_by_id: PersistentMap[TopicId, TopicState]
     topic_names: PersistentMap[str, str]
@@ -155,6 +157,7 @@ EMPTY: Final = Image(
     brokers=MappingProxyType({}),
     members=MappingProxyType({}),
     stopping=MappingProxyType({}),
+    filling=MappingProxyType({}),
     topics=PersistentMap(),
     topics_by_id=PersistentMap(),
     topic_names=PersistentMap(),

@@ -34,6 +34,7 @@ PARTITIONS: Final = "partitions/"
 BROKERS: Final = "brokers/"
 MEMBERS: Final = "members/"
 STOPPING: Final = "stopping/"
+FILLING: Final = "filling/"
 BROKER_CONFIGS: Final = "configs/brokers/"
 GROUP_CONFIGS: Final = "configs/groups/"
 DELETED_TOPICS: Final = "deleted_topics/"
@@ -69,6 +70,12 @@ def member_key(node_id: int) -> str:
 def stopping_key(node_id: int) -> str:
     """There while the broker is in a controlled shutdown, under the same lease as its registration."""
     return f"{STOPPING}{node_id}"
+
+
+def filling_key(node_id: int) -> str:
+    """There from a broker's first registration until it has its share of the replicas, where that is asked
+    for."""
+    return f"{FILLING}{node_id}"
 
 
 def broker_config_key(node_id: int | None) -> str:

@@ -34,6 +34,7 @@ from millrace.metadata.commands import (
     DeleteTopic,
     ElectionKind,
     ElectLeader,
+    EndFilling,
     Policy,
     Reassign,
     RegisterBroker,
@@ -52,6 +53,7 @@ from millrace.metadata.errors import (
     TooManyConflicts,
     WatchLost,
 )
+from millrace.metadata.filling import next_moves
 from millrace.metadata.fold import fold, image_of
 from millrace.metadata.image import EMPTY, BrokerState, Image, PartitionState, TopicState
 from millrace.metadata.leadership import (
@@ -352,6 +354,19 @@ class Metadata:
             lambda image: restore_preferred_leaders(image, imbalance_percent=imbalance_percent),
             controller_revision,
         )
+
+    async def fill_new_brokers(self, *, partitions_max: int, controller_revision: int) -> int:
+        """Begin to move replicas to brokers that are to be filled, so many at once; how many moves began."""
+        return await self._update(
+            lambda image: next_moves(image, self._policy(), partitions_max=partitions_max),
+            controller_revision,
+        )
+
+    async def end_filling(self, node_ids: Sequence[NodeId], *, controller_revision: int) -> None:
+        """These brokers have their share of the replicas, or are to get no more."""
+        commands = [EndFilling(node_id, controller_revision) for node_id in node_ids]
+        for outcome in await self._submit(commands, _nothing, is_local=False):
+            _or_raise(outcome)
 
     # Logs on this broker's disks.
 

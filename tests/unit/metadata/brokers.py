@@ -34,12 +34,14 @@ class LocalBroker:
         directory: str | None = None,
         boot_id: str = "boot",
         is_clean: bool = False,
+        is_filling: bool = False,
     ) -> None:
         self.node_id = NodeId(node_id)
         self.fenced_at_s: list[float] = []
         self.unfenced_at_s: list[float] = []
         ids = CountedIds(1_000 * node_id + start)
-        self.metadata = Metadata(store, policy=Policy, ids=ids, chance=random.Random(node_id))
+        policy = Policy(is_filling_enabled=is_filling)
+        self.metadata = Metadata(store, policy=lambda: policy, ids=ids, chance=random.Random(node_id))
         state = broker(
             node_id, incarnation=f"{node_id}.{start}", directory_ids=(directory or f"disk-{node_id}",)
         )
@@ -57,7 +59,11 @@ class LocalBroker:
             node_id=self.node_id,
             incarnation=self.session.incarnation,
             settings=lambda: ControllerSettings(
-                is_rebalance_enabled=True, rebalance_interval_ms=REBALANCE_MS, imbalance_percent=10
+                is_rebalance_enabled=True,
+                rebalance_interval_ms=REBALANCE_MS,
+                imbalance_percent=10,
+                is_filling_enabled=is_filling,
+                filling_partitions_max=2,
             ),
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -86,9 +92,10 @@ class LocalBroker:
 
 
 class Cluster:
-    def __init__(self, tasks: asyncio.TaskGroup, store: MemoryStore) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, store: MemoryStore, *, is_filling: bool = False) -> None:
         self.tasks = tasks
         self.store = store
+        self.is_filling = is_filling
         self.brokers: dict[int, LocalBroker] = {}
 
     async def start(
@@ -101,7 +108,13 @@ class Cluster:
         is_clean: bool = False,
     ) -> LocalBroker:
         started = LocalBroker(
-            self.store, node_id, start=start, directory=directory, boot_id=boot_id, is_clean=is_clean
+            self.store,
+            node_id,
+            start=start,
+            directory=directory,
+            boot_id=boot_id,
+            is_clean=is_clean,
+            is_filling=self.is_filling,
         )
         await started.start(self.tasks)
         self.brokers[node_id] = started
@@ -132,9 +145,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster_of(*node_ids: int, store: MemoryStore | None = None) -> AsyncIterator[Cluster]:
+async def cluster_of(
+    *node_ids: int, store: MemoryStore | None = None, is_filling: bool = False
+) -> AsyncIterator[Cluster]:
     async with asyncio.TaskGroup() as tasks:
-        cluster = Cluster(tasks, store or MemoryStore(operations_max=128))
+        cluster = Cluster(tasks, store or MemoryStore(operations_max=128), is_filling=is_filling)
         for node_id in node_ids:
             await cluster.start(node_id)
         yield cluster

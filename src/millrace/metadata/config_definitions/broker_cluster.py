@@ -12,6 +12,7 @@ from millrace.metadata.config_definitions.model import (
     OneOf,
     Range,
     Setting,
+    UpdateMode,
     Value,
 )
 
@@ -171,4 +172,33 @@ _LEADERS: Final = (
     ),
 )
 
-CLUSTER_SETTINGS: Final = _STORE + _SESSION + _LEADERS
+_NEW_BROKERS: Final = (
+    Setting(
+        name="auto.rebalance.new.brokers",
+        type=_BOOLEAN,
+        default=False,
+        doc="Whether a broker that joins the cluster for the first time is given its share of the replicas. "
+        "The controller moves them there few at a time, and goes on where another controller stopped. Turned "
+        "off meanwhile, what moves arrives, and nothing more follows.",
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    Setting(
+        name="auto.rebalance.partitions.max",
+        type=_INT,
+        default=5,
+        doc="How many partitions move at once to a new broker with auto.rebalance.new.brokers.",
+        valid=Range(1, 1_000),
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    Setting(
+        name="auto.rebalance.throttled.rate",
+        type=_LONG,
+        default=52_428_800,
+        doc="How many bytes a second a new broker fetches of the replicas that auto.rebalance.new.brokers "
+        "moves to it.",
+        valid=Range(1),
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+)
+
+CLUSTER_SETTINGS: Final = _STORE + _SESSION + _LEADERS + _NEW_BROKERS
