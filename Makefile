@@ -46,7 +46,7 @@ run: $(VENV)/.installed-run ## start one broker on 127.0.0.1:9092 (LISTEN=, DATA
 	@exec $(BIN)/millrace serve --data-dir "$(DATA)" --listen "$(LISTEN)" $(ARGS)
 
 test: $(VENV)/.installed-dev ## run every test (ARGS="-k name")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m tools.run_tests $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: within a minute
 	@$(BIN)/ruff format --check --output-format=concise . || { echo "run 'make format'" >&2; exit 1; }

@@ -25,6 +25,10 @@ settings.register_profile(
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+HERE = Path(__file__).parent
+COMPUTING = tuple(HERE / name for name in ("unit", "sim", "conformance/wire", "conformance/volume"))
+"""What is in here only computes, however slowly: it may run beside tests that wait for real processes."""
+
 StartBroker = Callable[..., BrokerProcess]
 CheckDisks = Callable[[BrokerProcess], None]
 
@@ -36,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("MILLRACE_TEST_AGAINST", "millrace"),
         help="which broker the compat tests talk to: Millrace, or Apache Kafka to validate the tests",
     )
+    parser.addoption(
+        "--lane",
+        choices=("computing", "waiting"),
+        help="only the tests that compute, or only the others; `make test` runs both at the same time",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "integration: real processes, signals, hostile input",
         "java: needs Java and Kafka's jars",
         "millrace_only: promises that Apache Kafka does not make; skipped with --against kafka",
+        "timed: measures real time, so that it never runs in the lane of tests that compute",
     ):
         config.addinivalue_line("markers", line)
     # kafka-python reads its schemas this way while it is imported, where the caller is importlib itself.
@@ -51,18 +61,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lane = config.getoption("--lane")
+    if lane is not None:
+        others = [item for item in items if _lane_of(item) != lane]
+        items[:] = [item for item in items if _lane_of(item) == lane]
+        config.hook.pytest_deselected(items=others)
     against = config.getoption("--against")
     skip = pytest.mark.skip(reason="a promise of Millrace's own")
     for item in items:
         for folder in ("compat", "integration"):
-            if Path(__file__).parent / folder in item.path.parents:
+            if HERE / folder in item.path.parents:
                 item.add_marker(folder)
-        if Path(__file__).parent / "cluster" in item.path.parents:
+        if HERE / "cluster" in item.path.parents:
             item.add_marker("millrace_only")
         if "java" in getattr(item, "fixturenames", ()):
             item.add_marker("java")
         if against == "kafka" and item.get_closest_marker("millrace_only"):
             item.add_marker(skip)
+
+
+def _lane_of(item: pytest.Item) -> str:
+    if item.get_closest_marker("timed") is None and any(folder in item.path.parents for folder in COMPUTING):
+        return "computing"
+    return "waiting"
 
 
 @pytest.fixture(scope="session")

@@ -133,6 +133,7 @@ def test_an_advertised_address_must_lead_here(host: str, port: int, status: Stat
     assert checks.check_advertised(host, port, listen_port=9092).status is status
 
 
+@pytest.mark.timed
 def test_an_advertised_address_elsewhere_that_does_not_answer_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -489,6 +489,7 @@ def test_the_worker_process_does_the_same_and_comes_back_after_its_death(tmp_pat
     run(main())
 
 
+@pytest.mark.timed
 def test_a_throttled_job_ends_with_its_parent(tmp_path: Path) -> None:
     async def main() -> None:
         runner = WorkerRunner()
