@@ -400,6 +400,8 @@ class Broker:
             self._services.fetch_bytes_max = config.integer("fetch.max.bytes")
         if self._cleaner is not None:
             self._cleaner.config = part_settings.cleaner_config(config)
+        if self._replication is not None:
+            self._replication.reconfigure()
 
     def _recovering(self, progress: LoadProgress) -> None:
         self.readiness.recovering(progress.logs_done, progress.logs_total)

@@ -16,9 +16,11 @@ import logging
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from millrace.broker.peers import PeerConnection, Peers, PeerUnreachable
+from millrace.broker.throttles import FollowerThrottles, Throttle
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicId
 from millrace.log.errors import CorruptBatch, InvalidRecord, StorageError, UnsupportedBatchFormat
@@ -60,7 +62,17 @@ class FetcherSettings:
 class _Followed:
     """One partition in the care of a fetcher."""
 
-    __slots__ = ("asked_offset", "failures", "is_busy", "is_named", "leader_epoch", "partition", "retry")
+    __slots__ = (
+        "asked_offset",
+        "failures",
+        "is_busy",
+        "is_named",
+        "leader_epoch",
+        "leader_high_watermark",
+        "partition",
+        "reserved",
+        "retry",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -72,6 +84,16 @@ class _Followed:
         """Whether the leader's session has it."""
         self.failures = 0
         self.retry: asyncio.TimerHandle | None = None
+        self.leader_high_watermark = -1
+        """As the leader told it last. Whoever has less is one that no producer waits for."""
+        self.reserved: tuple[Throttle, int] | None = None
+        """What was taken from a quota for the answer to come."""
+
+    def settle_quota(self, used_bytes: int) -> None:
+        if self.reserved is not None:
+            throttle, taken_bytes = self.reserved
+            self.reserved = None
+            throttle.give_back(taken_bytes - used_bytes)
 
 
 Key = tuple[TopicId, int]
@@ -88,6 +110,7 @@ class LeaderFetcher:
         node_id: NodeId,
         broker_epoch: Callable[[], int],
         settings: Callable[[], FetcherSettings],
+        throttles: FollowerThrottles,
         chance: random.Random,
         start_task: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
@@ -96,6 +119,7 @@ class LeaderFetcher:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._settings = settings
+        self._throttles = throttles
         self._chance = chance
         self._start_task = start_task
         self._followed: dict[Key, _Followed] = {}
@@ -162,6 +186,8 @@ class LeaderFetcher:
         if followed is None:
             return
         self._unnamed.pop(key, None)
+        self._throttles.forget(followed)
+        followed.settle_quota(0)
         if followed.retry is not None:
             followed.retry.cancel()
         if followed.is_named:
@@ -246,6 +272,7 @@ class LeaderFetcher:
         self._forgotten.clear()
         for key, followed in self._followed.items():
             followed.is_named = False
+            followed.settle_quota(0)
             if not followed.is_busy:
                 self._unnamed[key] = None
         self._send()
@@ -278,6 +305,7 @@ class LeaderFetcher:
 
     def _wanted(self, bytes_max: int) -> list[Wanted]:
         wanted = []
+        is_throttling = self._throttles.is_on
         for key in list(self._unnamed)[:NAMED_MAX]:
             del self._unnamed[key]
             followed = self._followed[key]
@@ -286,10 +314,36 @@ class LeaderFetcher:
             except MillraceError as error:
                 self._failed(key, followed, error)
                 continue
+            most: int | None = bytes_max
+            if is_throttling:
+                most = self._allowed(key, followed, offset, bytes_max)
+            if most is None:
+                continue
             followed.asked_offset = offset
             followed.is_named = True
-            wanted.append(Wanted(key[0], key[1], followed.leader_epoch, offset, last_epoch, start, bytes_max))
+            wanted.append(Wanted(key[0], key[1], followed.leader_epoch, offset, last_epoch, start, most))
         return wanted
+
+    def _allowed(self, key: Key, followed: _Followed, offset: int, bytes_max: int) -> int | None:
+        """How many bytes of a partition may be asked for now; None if it has to wait until it is named."""
+        if 0 <= followed.leader_high_watermark <= offset:
+            return bytes_max
+        throttle = self._throttles.of(followed.partition)
+        if throttle is None:
+            return bytes_max
+        followed.settle_quota(0)
+        available = throttle.available()
+        if available == 0:
+            throttle.wait(followed, partial(self._go_on, key, followed))
+            return None
+        most = min(bytes_max, available)
+        throttle.take(most)
+        followed.reserved = (throttle, most)
+        return most
+
+    def _go_on(self, key: Key, followed: _Followed) -> None:
+        if self._followed.get(key) is followed:
+            self._name(key, followed)
 
     def _watch_answers(self, settings: FetcherSettings) -> None:
         """One look now and then, instead of a timer for every request."""
@@ -357,9 +411,12 @@ class LeaderFetcher:
         if partition.leader_epoch != followed.leader_epoch or partition.is_leader:
             # Whoever answered speaks for a term that is over; the reconciler says what comes next.
             return
+        if followed.reserved is not None and (data.records is not None or data.error_code or data.diverging):
+            followed.settle_quota(0 if data.records is None else len(data.records))
         if data.error_code:
             self._refused(key, followed, data)
             return
+        followed.leader_high_watermark = data.high_watermark
         fetched = Fetched(data.high_watermark, data.log_start_offset, data.records, data.diverging)
         try:
             repair = partition.take_from_leader(followed.asked_offset, fetched)
@@ -455,12 +512,14 @@ class Fetchers:
         node_id: NodeId,
         broker_epoch: Callable[[], int],
         settings: Callable[[], FetcherSettings],
+        throttles: FollowerThrottles,
         chance: random.Random,
     ) -> None:
         self._peers = peers
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._settings = settings
+        self._throttles = throttles
         self._chance = chance
         self._fetchers: dict[NodeId, LeaderFetcher] = {}
         self._leader_of: dict[Partition, NodeId] = {}
@@ -508,6 +567,7 @@ class Fetchers:
                 node_id=self._node_id,
                 broker_epoch=self._broker_epoch,
                 settings=self._settings,
+                throttles=self._throttles,
                 chance=self._chance,
                 start_task=self._start_task,
             )

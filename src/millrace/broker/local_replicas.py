@@ -22,6 +22,7 @@ class Roles(Protocol):
     def lead(self, partition: Partition, state: PartitionState) -> None: ...
     def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None: ...
     def forget(self, partition: Partition) -> None: ...
+    def throttles_changed(self) -> None: ...
 
 
 class LocalReplicas:
@@ -100,6 +101,9 @@ class LocalReplicas:
         for partition in self._partitions.by_name.get(topic.name, {}).values():
             partition.log.set_config(settings.log)
             partition.require_replicas(min_insync=settings.min_insync_replicas)
+            self._throttle(partition, settings)
+        if self.roles is not None:
+            self.roles.throttles_changed()
 
     async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
@@ -120,7 +124,13 @@ class LocalReplicas:
         stats = self._partitions.stats_of(topic.name)
         partition = Partition(topic_partition, topic.topic_id, log, stats, self._flush_wanted)
         partition.require_replicas(min_insync=settings.min_insync_replicas)
+        self._throttle(partition, settings)
         self._partitions.add(partition)
+
+    def _throttle(self, partition: Partition, settings: TopicSettings) -> None:
+        index, node_id = partition.index, self._node_id
+        partition.is_throttled_as_leader = settings.throttled_leaders.includes(index, node_id)
+        partition.is_throttled_as_follower = settings.throttled_followers.includes(index, node_id)
 
     async def _delete_log(self, topic_partition: TopicPartition) -> None:
         partition = self._partitions.remove(topic_partition)

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.throttles import Throttle
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicId
 from millrace.log.errors import CorruptLog, OffsetOutOfRange
@@ -43,6 +44,7 @@ class ReplicaTarget:
         "diverging",
         "error",
         "index",
+        "is_held_back",
         "partition",
         "session",
         "told_high_watermark",
@@ -58,6 +60,8 @@ class ReplicaTarget:
         self.error = 0
         self.diverging: tuple[int, int] | None = None
         self.told_high_watermark = -1
+        self.is_held_back = False
+        """Waits for the quota of its leader; whatever is appended meanwhile, it is told when that is back."""
 
     def appended(self) -> None:
         self.session.has_records(self)
@@ -66,6 +70,11 @@ class ReplicaTarget:
         self.session.has_high_watermark(self)
 
     def changed(self) -> None:
+        self.go_on()
+
+    def go_on(self) -> None:
+        """There is quota again, or something that needs none."""
+        self.is_held_back = False
         self.session.has_records(self)
 
     def leave(self) -> None:
@@ -106,7 +115,7 @@ class ReplicaSession:
             self._release()
 
     def has_records(self, target: ReplicaTarget) -> None:
-        if target.asked is not None and target not in self.ready:
+        if target.asked is not None and not target.is_held_back and target not in self.ready:
             self.ready[target] = None
             if self._wake is not None:
                 self._wake()
@@ -153,6 +162,8 @@ class ReplicaSessions:
         self._node_id = node_id
         self._chance = chance
         self._sessions: dict[NodeId, ReplicaSession] = {}
+        self.throttle = Throttle()
+        """For followers that are not in sync, of the partitions that the settings name."""
 
     @property
     def sessions(self) -> tuple[ReplicaSession, ...]:
@@ -216,6 +227,8 @@ class ReplicaSessions:
     def _end(self, session: ReplicaSession) -> None:
         if self._sessions.get(session.node_id) is session:
             del self._sessions[session.node_id]
+        for target in session.targets.values():
+            self.throttle.forget(target)
         session.end()
         session.release()
 
@@ -223,6 +236,7 @@ class ReplicaSessions:
         target = session.targets.pop(key, None)
         if target is not None:
             target.leave()
+            self.throttle.forget(target)
             session.ready.pop(target, None)
             session.moved.pop(target, None)
 
@@ -337,10 +351,19 @@ class ReplicaSessions:
         if target.diverging is not None:
             target.asked = None
             return self._data(target, partition, diverging=target.diverging)
+        limit = min(left, asked.max_bytes)
+        throttle = self._throttle_of(target, partition)
+        if throttle is not None:
+            available = throttle.available()
+            if available == 0:
+                target.is_held_back = True
+                throttle.wait(target, target.go_on)
+                return None
+            limit = min(limit, available)
+            # A batch that is larger than what is left goes whole, or it would never go.
+            min_one = True
         try:
-            found = partition.read_for_replica(
-                asked.fetch_offset, min(left, asked.max_bytes), min_one=min_one
-            )
+            found = partition.read_for_replica(asked.fetch_offset, limit, min_one=min_one)
         except OffsetOutOfRange:
             target.asked = None
             start = partition.log.log_start_offset
@@ -358,11 +381,19 @@ class ReplicaSessions:
                 target.session.ready[target] = None
                 return None
             return self._data(target, partition)
+        if throttle is not None:
+            throttle.take(found.size_bytes)
         # The follower names the partition again once it has these.
         target.asked = None
         data = self._data(target, partition)
         partition.stats.bytes_out += found.size_bytes
         return data._replace(records=found)
+
+    def _throttle_of(self, target: ReplicaTarget, partition: Partition) -> Throttle | None:
+        if not partition.is_throttled_as_leader or not self.throttle.is_limited:
+            return None
+        assert partition.leadership is not None, partition.topic_partition
+        return None if partition.leadership.waits_for(target.session.node_id) else self.throttle
 
     def _data(
         self, target: ReplicaTarget, partition: Partition, *, diverging: tuple[int, int] | None = None

@@ -16,6 +16,7 @@ from millrace.broker.mender import Mender
 from millrace.broker.peers import Peers
 from millrace.broker.remote_transactions import RemoteTransactions
 from millrace.broker.replica_sessions import ReplicaSessions, steady_ms
+from millrace.broker.throttles import FollowerThrottles
 from millrace.core.ids import NodeId
 from millrace.metadata.image import PartitionState
 from millrace.metadata.service import Metadata
@@ -48,11 +49,13 @@ class Replication:
             listener=config().optional_text("inter.broker.listener.name"),
             declare_dead=self._declare_dead,
         )
+        self.throttles = FollowerThrottles(lambda: metadata.image, self._node_id)
         self.fetchers = Fetchers(
             self.peers,
             node_id=self._node_id,
             broker_epoch=self._broker_epoch,
             settings=self._fetcher_settings,
+            throttles=self.throttles,
             chance=chance,
         )
         self.sessions = ReplicaSessions(
@@ -72,6 +75,7 @@ class Replication:
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """When this broker can be reached itself: others take a closed port for a dead broker."""
+        self.reconfigure()
         self.fetchers.start()
         self._tasks = [
             tasks.create_task(self.isr.run(), name="in-sync-replicas"),
@@ -80,11 +84,25 @@ class Replication:
 
     def stop(self) -> None:
         self.fetchers.stop()
+        self.throttles.stop()
+        self.sessions.throttle.stop()
         self.peers.stop()
         for task in self._tasks:
             task.cancel()
         for task in list(self._work):
             task.cancel()
+
+    def reconfigure(self) -> None:
+        """Take over the rates that are set now."""
+        config = self._config()
+        self.sessions.throttle.set_rate(config.integer("leader.replication.throttled.rate"))
+        self.throttles.named.set_rate(config.integer("follower.replication.throttled.rate"))
+        self.throttles.arriving.set_rate(config.integer("auto.rebalance.throttled.rate"))
+
+    def throttles_changed(self) -> None:
+        """A topic's settings may name other replicas now: who waits finds out whether it still has to."""
+        self.sessions.throttle.let_go()
+        self.throttles.named.let_go()
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -247,6 +247,12 @@ class Leadership:
         self._wished = None
         self._count()
 
+    def waits_for(self, node_id: int) -> bool:
+        """Whether nothing is committed without this follower, so that holding it back would hold up
+        producers."""
+        follower = self._followers.get(node_id)
+        return follower is not None and (follower.is_counted or self._is_about_to_join(follower))
+
     # Inside.
 
     def _count(self) -> None:

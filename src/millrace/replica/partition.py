@@ -83,6 +83,8 @@ class Partition:
         "has_enough_replicas",
         "in_sync_count",
         "index",
+        "is_throttled_as_follower",
+        "is_throttled_as_leader",
         "isr_wanted",
         "leader_epoch",
         "leader_id",
@@ -124,6 +126,9 @@ class Partition:
         self.min_insync_replicas = 1
         self.has_enough_replicas = False
         """Whether this broker can promise acks=all: it leads, and `min.insync.replicas` are in sync."""
+        self.is_throttled_as_leader = False
+        """Whether the topic's settings hold followers of this replica to the broker's rate."""
+        self.is_throttled_as_follower = False
         self.isr_wanted: Callable[[Partition], None] = _nobody_keeps_the_isr
         """Told when a follower has caught up or lost records, so that the metadata may hear of it."""
         self.leaders_count = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from millrace.sim.volume import SimVolume
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk, batch_of
+from tests.unit.metadata.virtual_time import run_virtually
 
 ME, FOLLOWER, OTHER = NodeId(1), NodeId(2), NodeId(3)
 EPOCH = 40
@@ -278,3 +280,71 @@ def test_a_follower_that_lost_what_was_committed_is_reported(leader: Leader) -> 
     assert leader.partition.log.high_watermark == 1
     leader.enter(session, asked(0))
     assert wanted == [leader.partition]
+
+
+def test_a_follower_that_is_behind_is_held_to_the_rate_and_woken_when_there_is_more(leader: Leader) -> None:
+    async def body() -> None:
+        leader.lead((ME,), LEADER_EPOCH + 1)
+        leader.partition.is_throttled_as_leader = True
+        size = len(batch_of(bytes(1_000)))
+        leader.sessions.throttle.set_rate(2 * size)
+        for _ in range(12):
+            leader.append(bytes(1_000))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        session, offset, answers = None, 0, 0
+        while offset < 10:
+            question = asked(offset, leader_epoch=LEADER_EPOCH + 1)
+            session = leader.enter(session, question._replace(max_bytes=size))
+            woken = asyncio.Event()
+            while not (read := leader.read(session)):
+                answers += 1
+                session.wait(wake=woken.set, wake_later=lambda: None, release=lambda: None)
+                leader.append(b"more")
+                assert not woken.is_set(), "what is appended meanwhile wakes nobody"
+                await woken.wait()
+                session.wait_over()
+                woken.clear()
+            assert read[0].records is not None
+            offset += 1
+        # A bucket of two batches to begin with, then two in each second.
+        assert 3.5 <= loop.time() - started <= 4.5
+        assert answers <= 10, "no fetch was answered in vain twice"
+
+    run_virtually(body())
+
+
+def test_a_follower_that_others_wait_for_is_never_held_back(leader: Leader) -> None:
+    async def body() -> None:
+        leader.partition.is_throttled_as_leader = True
+        leader.sessions.throttle.set_rate(1)
+        session = None
+        for offset in range(20):
+            leader.append(bytes(1_000))
+            session = leader.enter(session, asked(offset, last_epoch=-1 if offset == 0 else LEADER_EPOCH))
+            (data,) = [data for data in leader.read(session) if data.records is not None]
+            assert data.error_code == 0
+
+    run_virtually(body())
+
+
+def test_a_change_of_leadership_is_told_to_one_that_is_held_back(leader: Leader) -> None:
+    async def body() -> None:
+        leader.lead((ME,), LEADER_EPOCH + 1)
+        leader.partition.is_throttled_as_leader = True
+        leader.sessions.throttle.set_rate(1)
+        leader.append(bytes(1_000))
+        leader.append(bytes(1_000))
+        session = leader.enter(None, asked(0, leader_epoch=LEADER_EPOCH + 1)._replace(max_bytes=1))
+        assert leader.read(session)[0].records is not None
+        leader.enter(session, asked(1, leader_epoch=LEADER_EPOCH + 1, last_epoch=LEADER_EPOCH + 1))
+        assert leader.read(session) == []
+        assert leader.sessions.throttle.waiting_count == 1
+        leader.partition.follow(OTHER, LEADER_EPOCH + 2)
+        (data,) = leader.read(session)
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leader.sessions.connection_ended(session)
+        assert leader.sessions.throttle.waiting_count == 0
+        leader.sessions.throttle.stop()
+
+    run_virtually(body())

@@ -4,12 +4,51 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.metadata.config_definitions.model import ConfigType, Importance, OneOf, Range, Setting
+from millrace.metadata.config_definitions.model import (
+    LONG_MAX,
+    ConfigType,
+    Importance,
+    OneOf,
+    Range,
+    Setting,
+    UpdateMode,
+)
 
 _HIGH: Final = Importance.HIGH
 _INT, _LONG, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.STRING
 
-REPLICATION_SETTINGS: Final = (
+_THROTTLES: Final = (
+    Setting(
+        name="leader.replication.throttled.rate",
+        type=_LONG,
+        default=LONG_MAX,
+        doc="How many bytes a second this broker sends, as a leader, to followers that are not in sync, for "
+        "the partitions in leader.replication.throttled.replicas. Followers in sync are never held back, and "
+        "what they fetch does not count.",
+        valid=Range(1),
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    Setting(
+        name="follower.replication.throttled.rate",
+        type=_LONG,
+        default=LONG_MAX,
+        doc="How many bytes a second this broker fetches, as a follower that is not in sync, for the "
+        "partitions in follower.replication.throttled.replicas.",
+        valid=Range(1),
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    Setting(
+        name="replica.alter.log.dirs.io.max.bytes.per.second",
+        type=_LONG,
+        default=LONG_MAX,
+        doc="How many bytes a second this broker copies when replicas move from one of its data directories "
+        "to another.",
+        valid=Range(1),
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+)
+
+REPLICATION_SETTINGS: Final = _THROTTLES + (
     Setting(
         name="inter.broker.listener.name",
         type=_STRING,

@@ -20,6 +20,11 @@ from millrace.metadata.config_definitions.model import (
     unknown_name,
 )
 from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
+from millrace.metadata.config_definitions.throttled_replicas import (
+    NONE,
+    ThrottledReplicas,
+    parse_throttled_replicas,
+)
 from millrace.metadata.errors import InvalidConfig
 
 NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
@@ -67,6 +72,8 @@ class TopicSettings:
     log: LogConfig
     min_insync_replicas: int
     unclean_leader_election: bool
+    throttled_leaders: ThrottledReplicas = NONE
+    throttled_followers: ThrottledReplicas = NONE
 
 
 def broker_value(name: str, layers: BrokerLayers) -> Value:
@@ -189,6 +196,12 @@ def topic_settings(configs: Mapping[str, str], layers: BrokerLayers) -> TopicSet
         log=to_log_config(configs, layers),
         min_insync_replicas=_integer(topic_value("min.insync.replicas", configs, layers)),
         unclean_leader_election=unclean is True,
+        throttled_leaders=parse_throttled_replicas(
+            topic_value("leader.replication.throttled.replicas", configs, layers)
+        ),
+        throttled_followers=parse_throttled_replicas(
+            topic_value("follower.replication.throttled.replicas", configs, layers)
+        ),
     )
 
 

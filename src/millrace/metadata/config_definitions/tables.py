@@ -35,7 +35,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
 
 _BY_THE_KERNEL: Final = "the operating system tunes it by itself"
 _ONE_LOOP: Final = "a Millrace broker is one event loop; start one broker for each core"
-_NO_THROTTLE: Final = "moves of replicas are not throttled in this version"
+_QUOTA_SECONDS: Final = "throttles count from moment to moment, and save up one second's worth at most"
 _NO_QUORUM: Final = "Millrace keeps its metadata in metadata.store and has no controller quorum"
 
 KAFKA_ONLY: Final[dict[str, str]] = {
@@ -44,14 +44,10 @@ KAFKA_ONLY: Final[dict[str, str]] = {
     "controller.listener.names": _NO_QUORUM,
     "controller.quorum.bootstrap.servers": _NO_QUORUM,
     "controller.quorum.voters": _NO_QUORUM,
-    "follower.replication.throttled.rate": _NO_THROTTLE,
-    "follower.replication.throttled.replicas": _NO_THROTTLE,
     "group.consumer.assignor.offload.enable": "an assignment takes milliseconds and is made in place",
     "group.consumer.regex.refresh.interval.ms": "patterns are matched anew as soon as topics change",
     "group.coordinator.append.linger.ms": "a decision is written at once, which was measured to be faster",
     "group.coordinator.threads": _ONE_LOOP,
-    "leader.replication.throttled.rate": _NO_THROTTLE,
-    "leader.replication.throttled.replicas": _NO_THROTTLE,
     "log.cleaner.threads": "compaction runs in one worker process",
     "log.cleaner.io.buffer.load.factor": "log.cleaner.dedupe.buffer.size alone counts",
     "log.flush.start.offset.checkpoint.interval.ms": "log.flush.offset.checkpoint.interval.ms does both",
@@ -64,7 +60,8 @@ KAFKA_ONLY: Final[dict[str, str]] = {
     "process.roles": _NO_QUORUM,
     "producer.id.expiration.check.interval.ms": "log.retention.check.interval.ms does both",
     "queued.max.requests": "memory is bounded in bytes, by queued.max.request.bytes",
-    "replica.alter.log.dirs.io.max.bytes.per.second": "a broker has one data directory",
+    "replication.quota.window.num": _QUOTA_SECONDS,
+    "replication.quota.window.size.seconds": _QUOTA_SECONDS,
     "socket.receive.buffer.bytes": _BY_THE_KERNEL,
     "socket.send.buffer.bytes": _BY_THE_KERNEL,
     "zookeeper.connect": _NO_QUORUM,

@@ -14,6 +14,7 @@ from millrace.metadata.config_definitions.model import (
     Synonym,
     UpdateMode,
 )
+from millrace.metadata.config_definitions.throttled_replicas import THROTTLED_REPLICAS
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -131,6 +132,14 @@ _SETTINGS: Final = (
         "from one node",
     ),
     _topic(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "The replicas that fetch at most follower.replication.throttled.rate while they are not in sync: * "
+        "for all, or partition:broker for each. `millrace reassign execute --throttle` sets and removes it.",
+        valid=THROTTLED_REPLICAS,
+    ),
+    _topic(
         "index.interval.bytes",
         ConfigType.INT,
         4096,
@@ -145,6 +154,14 @@ _SETTINGS: Final = (
         "Overrides segment.bytes without its lower limit.",
         valid=Range(1),
         internal=True,
+    ),
+    _topic(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "The replicas that, when they lead, send at most leader.replication.throttled.rate to followers that "
+        "are not in sync: * for all, or partition:broker for each.",
+        valid=THROTTLED_REPLICAS,
     ),
     _topic(
         "max.compaction.lag.ms",

@@ -1,0 +1,124 @@
+"""Holds replication to a rate: who may go on now, who waits, and the timer that lets them go on.
+
+In each direction there is one quota and a queue of those who found it used up. They are let go in the order
+in which they came, so that no partition is left behind, and by a timer, so that nobody has to ask again.
+Replicas in sync are never held back: they would hold up producers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from millrace.core.ids import NodeId
+from millrace.metadata.image import Image
+from millrace.replica.partition import Partition
+from millrace.replica.quota import ReplicationQuota
+
+WAIT_S_MIN: Final = 0.005
+"""Timers are not finer than that; one that fired too early would only be set again."""
+
+
+class Throttle:
+    """One quota, and those who wait for it."""
+
+    def __init__(self) -> None:
+        self._quota = ReplicationQuota()
+        self._waiting: dict[object, Callable[[], None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.taken_bytes = 0
+
+    @property
+    def is_limited(self) -> bool:
+        return self._quota.is_limited
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def set_rate(self, rate: int) -> None:
+        if rate == self._quota.rate:
+            return
+        self._quota.set_rate(rate, asyncio.get_running_loop().time())
+        # They find out themselves how long the new rate lets them wait.
+        self.let_go()
+
+    def available(self) -> int:
+        """How many bytes may be taken now; 0 while anybody waits, who comes first."""
+        if self._timer is not None:
+            return 0
+        return self._quota.available(asyncio.get_running_loop().time())
+
+    def take(self, size_bytes: int) -> None:
+        """Also more than was available, for a batch that is larger."""
+        self.taken_bytes += size_bytes
+        self._quota.take(size_bytes)
+
+    def give_back(self, size_bytes: int) -> None:
+        self.taken_bytes -= size_bytes
+        self._quota.give_back(size_bytes)
+
+    def wait(self, who: object, go_on: Callable[[], None]) -> None:
+        """Have `go_on` called when there is something to take, after all who wait already."""
+        self._waiting[who] = go_on
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            delay_s = max(self._quota.wait_s(loop.time()), WAIT_S_MIN)
+            self._timer = loop.call_later(delay_s, self.let_go)
+
+    def forget(self, who: object) -> None:
+        self._waiting.pop(who, None)
+
+    def let_go(self) -> None:
+        """All who wait look again, now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, {}
+        for go_on in waiting.values():
+            go_on()
+
+    def stop(self) -> None:
+        self._waiting.clear()
+        self.let_go()
+
+
+class FollowerThrottles:
+    """Which of this broker's followers are held to a rate: those that the settings name, and those that the
+    controller moves to a new broker."""
+
+    def __init__(self, image: Callable[[], Image], node_id: NodeId) -> None:
+        self._image = image
+        self._node_id = node_id
+        self.named = Throttle()
+        self.arriving = Throttle()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody may be held back at all."""
+        return self.named.is_limited or self._node_id in self._image().filling
+
+    def of(self, partition: Partition) -> Throttle | None:
+        """What holds this partition back, if it is not in sync; None if nothing does."""
+        is_named = partition.is_throttled_as_follower and self.named.is_limited
+        image = self._image()
+        if not is_named and self._node_id not in image.filling:
+            return None
+        topic = image.topics_by_id.get(partition.topic_id)
+        if topic is None or partition.index >= len(topic.partitions):
+            return None
+        state = topic.partitions[partition.index]
+        if self._node_id in state.isr:
+            return None
+        if is_named:
+            return self.named
+        return self.arriving if self._node_id in state.adding else None
+
+    def forget(self, who: object) -> None:
+        self.named.forget(who)
+        self.arriving.forget(who)
+
+    def stop(self) -> None:
+        self.named.stop()
+        self.arriving.stop()
