@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.harness.etcd import EtcdProcess
 from tests.harness.millrace import MillraceProcess
+from tests.harness.network import Network
 from tests.harness.process import eventually
 
 DEADLINE_S = 90.0
@@ -35,8 +36,16 @@ class PartitionView(NamedTuple):
 
 
 class Cluster:
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, brokers: int = 3) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        brokers: int = 3,
+        network: Network | None = None,
+    ) -> None:
+        """Without a network of its own it is on 127.0.0.1, where no link can be cut."""
         self.etcd = EtcdProcess(directory / "etcd")
+        self._network = network
         self.brokers = {
             node_id: MillraceProcess(
                 directory / f"broker-{node_id}",
@@ -51,6 +60,15 @@ class Cluster:
             for node_id in range(1, brokers + 1)
         }
         self._admin: Any = None
+        if network is not None:
+            network.place_etcd(self.etcd)
+            for node_id, broker in self.brokers.items():
+                network.place_broker(node_id, broker, self.etcd)
+
+    @property
+    def network(self) -> Network:
+        assert self._network is not None, "this cluster has no links that could be cut"
+        return self._network
 
     def start(self) -> None:
         self.etcd.start()
@@ -64,6 +82,8 @@ class Cluster:
         for broker in self.brokers.values():
             broker.end()
         self.etcd.end()
+        if self._network is not None:
+            self._network.close()
 
     @property
     def bootstrap(self) -> str:
@@ -87,10 +107,10 @@ class Cluster:
         self.admin.create_topics([topic])[name].result(60)
         eventually(lambda: self.is_in_sync(name), DEADLINE_S)
 
-    def partitions(self, topic: str) -> dict[int, PartitionView]:
-        """As the first broker that answers has it."""
-        for broker in self.brokers.values():
-            if broker.is_running():
+    def partitions(self, topic: str, seen_by: int | None = None) -> dict[int, PartitionView]:
+        """As one broker has it, or the first that answers."""
+        for node_id, broker in self.brokers.items():
+            if broker.is_running() and seen_by in (None, node_id):
                 try:
                     described = self._metadata(broker.bootstrap, topic).topics[topic].partitions
                 except confluent_kafka.KafkaException:

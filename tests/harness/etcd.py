@@ -43,6 +43,9 @@ class EtcdProcess:
         """`options` are further words for etcd; a repeated one overrides ours."""
         self.directory = directory
         self.options = list(options)
+        self.host = "127.0.0.1"
+        self.prefix: tuple[str, ...] = ()
+        """Words before the command, such as those that run it in another network."""
         self.client_port = lasting_port(1)
         self.peer_port = self.client_port + 1
         self.output_path = directory / "etcd.out"
@@ -51,14 +54,17 @@ class EtcdProcess:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.client_port}"
+        return f"http://{self.host}:{self.client_port}"
 
     def start(self, *, is_plain: bool = True) -> None:
         """Start it, and wait until it answers. One that does not listen in plain text is waited for by
         whoever knows how to speak to it."""
         words = etcd_command(self.directory / "data", client_port=self.client_port, peer_port=self.peer_port)
         # No power fails during a test.
-        words += ["--unsafe-no-fsync", *self.options]
+        words += ["--unsafe-no-fsync"]
+        if self.prefix:
+            words += ["--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint]
+        words = [*self.prefix, *words, *self.options]
         with self.output_path.open("ab") as output:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
@@ -70,6 +76,9 @@ class EtcdProcess:
             assert self._process.poll() is None, self.output_path.read_text()
             assert time.monotonic() < deadline, self.output_path.read_text()
             time.sleep(0.02)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         assert self._process is not None

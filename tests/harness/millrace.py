@@ -28,18 +28,12 @@ class MillraceProcess(BrokerProcess):
 
     @override
     def command(self) -> Sequence[str]:
-        words = [
-            *self.prefix,
-            MILLRACE,
-            "serve",
-            "--data-dir",
-            str(self.data_dir),
-            "--listen",
-            self.bootstrap,
-        ]
+        words = [*self.prefix, MILLRACE, "serve", "--data-dir", str(self.data_dir)]
+        if "listeners" not in self.settings:
+            words += ["--listen", self.bootstrap]
         settings = dict(self.settings)
         if self.set_http_port:
-            settings.setdefault("metrics.listener", f"127.0.0.1:{self.http_port}")
+            settings.setdefault("metrics.listener", f"{self.host}:{self.http_port}")
         for key, value in settings.items():
             words += ["--set", f"{key}={value}"]
         return words
@@ -53,7 +47,7 @@ class MillraceProcess(BrokerProcess):
         """Status and body of a GET on the small HTTP port."""
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.http_port}{path}", timeout=timeout_s
+                f"http://{self.host}:{self.http_port}{path}", timeout=timeout_s
             ) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as refused:

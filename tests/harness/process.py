@@ -148,6 +148,13 @@ class BrokerProcess:
         self._process.kill()
         self._process.wait(STOP_DEADLINE_S)
 
+    def pause(self) -> None:
+        """SIGSTOP: it stands still, and the system goes on receiving for it."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
     def end(self) -> None:
         """For fixtures: stop if it runs, and never leave it behind."""
         if self.is_running():
