@@ -22,7 +22,7 @@ _SITE: Final = str(Path(__file__).parent / "worker_site")
 def prefer_installed_pyspark(spark: SparkSession) -> None:
     """For all that is registered with this session from now on."""
     # A session of Spark Connect has no context: its workers belong to the server.
-    if hasattr(spark, "sparkContext") and spark.sparkContext.master.startswith("local"):
+    if hasattr(spark, "sparkContext") and (spark.sparkContext.master or "").startswith("local"):
         add_worker_site(spark.sparkContext.environment)
 
 
