@@ -95,6 +95,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 return await waiting
         except TimeoutError:
+            # The next one tries a new connection: on one that stood still for long, the system sends again
+            # only after a pause as long.
+            self.abort()
             raise PeerUnreachable(self.node_id, f"no answer within {CALL_TIMEOUT_S:g} s") from None
 
     def abort(self) -> None:
@@ -268,6 +271,13 @@ class Peers:
         raise OSError(f"it has no listener {self._listener}")
 
     # Noticing.
+
+    def image_changed(self, _old: Image, new: Image) -> None:
+        """Nobody waits for the answer of a process that is not in the cluster any more."""
+        for node_id, connection in list(self._shared.items()):
+            broker = new.brokers.get(node_id)
+            if broker is None or broker.incarnation != connection.incarnation:
+                connection.abort()
 
     @property
     def is_probing(self) -> bool:

@@ -76,6 +76,7 @@ class Replication:
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """When this broker can be reached itself: others take a closed port for a dead broker."""
         self.reconfigure()
+        self._metadata.subscribe(self.peers.image_changed)
         self.fetchers.start()
         self._tasks = [
             tasks.create_task(self.isr.run(), name="in-sync-replicas"),

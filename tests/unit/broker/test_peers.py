@@ -1,0 +1,112 @@
+"""Questions to other brokers end: with an answer, with the peer, or in time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from typing_extensions import override
+
+from millrace.broker.peers import CALL_TIMEOUT_S, PeerConnection, Peers, PeerUnreachable
+from millrace.core.ids import NodeId
+from millrace.metadata.image import EMPTY, BrokerState, Image
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.api_versions import ApiVersionsRequest
+from tests.unit.metadata.virtual_time import run_virtually
+
+ME, PEER = NodeId(1), NodeId(2)
+
+
+class SilentTransport:
+    """Takes everything, and nobody answers."""
+
+    def __init__(self, connection: PeerConnection) -> None:
+        self._connection = connection
+
+    def write(self, _data: bytes) -> None:
+        """Into nowhere."""
+
+    def abort(self) -> None:
+        if not self._connection.is_lost:
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+
+
+class SilentPeers(Peers):
+    def __init__(self) -> None:
+        self.image = image_with("first-run")
+        self.opened: list[PeerConnection] = []
+        super().__init__(lambda: self.image, node_id=ME, listener=None, declare_dead=self._not_dead)
+
+    async def _not_dead(self, node_id: NodeId, _incarnation: str) -> None:
+        raise AssertionError(f"broker {node_id} is silent, not dead")
+
+    @override
+    async def _connect(self, broker: BrokerState) -> PeerConnection:
+        connection = PeerConnection(broker.node_id, broker.incarnation, "broker-1")
+        connection.connection_made(cast("asyncio.BaseTransport", SilentTransport(connection)))
+        self.opened.append(connection)
+        return connection
+
+    async def ask(self) -> Any:
+        return await self.call(PEER, ApiKey.API_VERSIONS, 3, ApiVersionsRequest())
+
+
+def image_with(incarnation: str | None) -> Image:
+    if incarnation is None:
+        return EMPTY
+    broker = BrokerState(node_id=PEER, incarnation=incarnation, rack=None, endpoints=(), epoch=1)
+    return replace(EMPTY, brokers={PEER: broker})
+
+
+@pytest.mark.parametrize("successor", [None, "second-run"])
+def test_nobody_waits_for_a_process_that_left_the_cluster(successor: str | None) -> None:
+    """The marker of a transaction would wait for the whole time-out, though another broker leads by then."""
+
+    async def scenario() -> None:
+        peers = SilentPeers()
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        waiting = loop.create_task(peers.ask())
+        await asyncio.sleep(1.0)
+        before, peers.image = peers.image, image_with(successor)
+        peers.image_changed(before, peers.image)
+        with pytest.raises(PeerUnreachable):
+            await waiting
+        assert loop.time() - asked_at < 2.0
+        peers.stop()
+
+    run_virtually(scenario())
+
+
+def test_another_broker_of_the_image_changes_nothing() -> None:
+    async def scenario() -> None:
+        peers = SilentPeers()
+        waiting = asyncio.get_running_loop().create_task(peers.ask())
+        await asyncio.sleep(1.0)
+        peers.image_changed(EMPTY, peers.image)
+        await asyncio.sleep(1.0)
+        assert not waiting.done()
+        waiting.cancel()
+        peers.stop()
+
+    run_virtually(scenario())
+
+
+def test_a_connection_without_answers_is_not_used_again() -> None:
+    """After a cut the system would send on it only after a pause as long as the cut."""
+
+    async def scenario() -> None:
+        peers = SilentPeers()
+        with pytest.raises(PeerUnreachable, match=f"no answer within {CALL_TIMEOUT_S:g} s"):
+            await peers.ask()
+        await asyncio.sleep(0)
+        waiting = asyncio.get_running_loop().create_task(peers.ask())
+        await asyncio.sleep(1.0)
+        assert len({id(connection) for connection in peers.opened}) > 1
+        assert peers.opened[0].is_lost
+        waiting.cancel()
+        peers.stop()
+
+    run_virtually(scenario())
