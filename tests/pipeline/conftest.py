@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millrace.pipeline.declared.drivers import DRIVERS
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic, unique_name
 
@@ -39,7 +41,28 @@ def _only_millrace(against: str) -> None:
 
 # Not for the whole session: what Spark leaves to the garbage collector must not meet the tests behind these.
 @pytest.fixture(scope="package")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def extra_jars() -> frozenset[str]:
+    """Which of `s3` and the databases' drivers are here or to be had: tests without theirs are skipped."""
+    from millrace.pipeline.errors import SparkUnavailable
+    from millrace.pipeline.jars import package_jars, s3_jars
+    from millrace.pipeline.session import hadoop_version, shipped_jars
+
+    try:
+        shipped = shipped_jars()
+        wanted = {"s3": s3_jars(hadoop_version())}
+    except (SparkUnavailable, ImportError):
+        return frozenset()
+    wanted |= {name: package_jars(driver.package) for name, driver in DRIVERS.items()}
+    found: set[str] = set()
+    for name, cache in wanted.items():
+        with contextlib.suppress(SparkUnavailable):
+            if cache.fetch(shipped) is not None:
+                found.add(name)
+    return frozenset(found)
+
+
+@pytest.fixture(scope="package")
+def spark(tmp_path_factory: pytest.TempPathFactory, extra_jars: frozenset[str]) -> Iterator[SparkSession]:
     """Spark on two local cores with Delta and the data source `millrace`; skipped where it cannot run."""
     from millrace.pipeline.errors import SparkUnavailable
     from millrace.pipeline.session import make_session, require_delta
@@ -49,6 +72,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = make_session(
             app_name="millrace-tests",
             master="local[2]",
+            locations=["s3a://any"] if "s3" in extra_jars else [],
+            packages=[driver.package for name, driver in DRIVERS.items() if name in extra_jars],
             config={
                 "spark.sql.shuffle.partitions": "2",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

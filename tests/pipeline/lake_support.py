@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
 from millrace.pipeline.lake.topics import BrokerOptions, settled_ends
 from tests.harness.topics import admin_client
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DEADLINE_S: Final = 90.0
 DAY_MS: Final = 86_400_000
@@ -124,3 +127,13 @@ def delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> No
     admin = admin_client(bootstrap)
     (future,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
     future.result(DEADLINE_S)
+
+
+def offsets_in(rows: DataFrame) -> list[tuple[int, int]]:
+    """Places in order; a record that is there twice is there twice."""
+    found = rows.select("partition", "offset").collect()
+    return sorted((int(row[0]), int(row[1])) for row in found)
+
+
+def all_offsets(*counts: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]

@@ -37,9 +37,11 @@ from tests.pipeline.lake_support import (
     DEADLINE_S,
     NOON_MS,
     Record,
+    all_offsets,
     broker_options,
     delete_before,
     numbered,
+    offsets_in,
     produce,
 )
 
@@ -95,19 +97,9 @@ def archive_once(
     return listener
 
 
-def offsets_in(rows: DataFrame) -> list[tuple[int, int]]:
-    """Places in order; a record that is there twice is there twice."""
-    found = rows.select("partition", "offset").collect()
-    return sorted((int(row[0]), int(row[1])) for row in found)
-
-
 def values_in(rows: DataFrame) -> list[bytes]:
     found = rows.select("partition", "offset", "value").collect()
     return [bytes(row[2]) for row in sorted(found, key=lambda row: (row[0], row[1]))]
-
-
-def all_offsets(*counts: int) -> list[tuple[int, int]]:
-    return [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
 
 
 @pytest.mark.timeout(900)

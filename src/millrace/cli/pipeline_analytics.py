@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from millrace.cli.options import broker_options, json_option, key_values
+from millrace.cli.options import broker_options, json_option
 from millrace.cli.output import log_line, print_json, print_table, progress
+from millrace.cli.spark_options import spark_options, spark_settings
 
 if TYPE_CHECKING:
     from millrace.pipeline.analytics.measurement import Measurement
@@ -55,15 +56,7 @@ REPORT_SUFFIXES: Final = (".html", ".png")
 @click.option("--to", "to_text", metavar="TIME", help="End here.")
 @click.option("--bucket", metavar="TIME", help="Length of the time steps [about a hundred in all].")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Keys to keep.")
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs.")
-@click.option(
-    "--conf",
-    "--spark-conf",
-    "spark_conf",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of Spark. Repeatable.",
-)
+@spark_options
 @json_option
 @broker_options
 def analytics(topics: tuple[str, ...], **options: Any) -> None:
@@ -92,7 +85,8 @@ def analytics(topics: tuple[str, ...], **options: Any) -> None:
         spark = make_session(
             app_name=f"analytics of {', '.join(names)}",
             master=options["master"],
-            config=key_values(options["spark_conf"], option="--spark-conf"),
+            config=spark_settings(options),
+            locations=[settings.table],
         )
         try:
             from millrace.pipeline import register

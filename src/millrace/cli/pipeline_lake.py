@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +16,7 @@ from millrace.cli import lake_reports
 from millrace.cli.moments import parse_duration_ms
 from millrace.cli.options import BrokerAddress, broker_options, json_option, key_values
 from millrace.cli.output import log_line, progress
+from millrace.cli.spark_options import spark_options, spark_settings
 from millrace.core.override import override
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from millrace.pipeline.lake.maintenance import Upkeep
     from millrace.pipeline.lake.topics import BrokerOptions
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -44,21 +44,6 @@ class Duration(click.ParamType[int]):
         if not _DURATION.fullmatch(str(value)):
             self.fail(f"{value!r} is not a duration such as 90s, 1h30m or 7d", param, ctx)
         return parse_duration_ms(str(value))
-
-
-def _spark_options(command: _Command) -> _Command:
-    """Where Spark runs and with which settings."""
-    conf = click.option(
-        "--spark-conf",
-        "spark_conf",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A setting of Spark, such as the credentials of an object store. Repeatable.",
-    )
-    master = click.option(
-        "--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs."
-    )
-    return master(conf(command))
 
 
 @click.command()
@@ -120,7 +105,7 @@ def _spark_options(command: _Command) -> _Command:
 )
 @click.option("--no-vacuum", is_flag=True, help="Keep all files.")
 @click.option("--maintain-only", is_flag=True, help="Archive nothing: join, drop and remove now.")
-@_spark_options
+@spark_options
 @broker_options
 def archive(topics: tuple[str, ...], **options: Any) -> None:
     """Keep topics in Delta tables, one for each below URL, every record exactly once.
@@ -190,7 +175,7 @@ def archive(topics: tuple[str, ...], **options: Any) -> None:
 @click.option("--no-verify", is_flag=True, help="Do not compare counts and checksums at the end.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
 @json_option
-@_spark_options
+@spark_options
 @broker_options
 def replay(topic: str, **options: Any) -> None:
     """Bring records of an archive back into a topic: same partitions, keys, headers, timestamps and order.
@@ -244,7 +229,7 @@ def replay(topic: str, **options: Any) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace what is at --output.")
 @click.option("--sql", metavar="QUERY", help="Run a query over the view `records` instead of all rows.")
 @json_option
-@_spark_options
+@spark_options
 @broker_options
 def backfill(topic: str, **options: Any) -> None:
     """Read archive and live topic as one table, without gap or overlap.
@@ -280,11 +265,12 @@ def _session(options: dict[str, Any], name: str) -> Iterator[SparkSession]:
     """A session of our own with the data source registered, stopped at the end."""
     from millrace.pipeline.session import make_session
 
-    settings = key_values(options["spark_conf"], option="--spark-conf")
+    settings = spark_settings(options)
     if options["master"].startswith("local"):
         # Delta would spread the reading of a table's log over 50 tasks.
         settings.setdefault("spark.databricks.delta.snapshotPartitions", "4")
-    spark = make_session(app_name=name, master=options["master"], config=settings)
+    places = [place for place in (options["root"], options.get("output")) if place]
+    spark = make_session(app_name=name, master=options["master"], config=settings, locations=places)
     try:
         from millrace.pipeline import register
 

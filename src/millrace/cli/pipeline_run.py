@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from millrace.cli.options import json_option, key_values
+from millrace.cli.options import json_option
 from millrace.cli.output import log_line, print_json, print_table
+from millrace.cli.spark_options import spark_options, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,17 +27,6 @@ EXIT_FAILED: Final = 1
 _NUMBERS: Final = ("BATCH", "ROWS", "ROWS/S", "LAG", "LEFT")
 
 _FILE: Final = click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-_MASTER: Final = click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    envvar="SPARK_MASTER",
-    metavar="URL",
-    help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://...",
-)
-_CONF: Final = click.option(
-    "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark. Repeatable."
-)
 _STATE: Final = click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -47,9 +37,8 @@ _STATE: Final = click.option(
 
 @click.command()
 @_FILE
-@_MASTER
 @click.option("--once", is_flag=True, help="Process what is there now, then end (trigger available-now).")
-@_CONF
+@spark_options
 @_STATE
 @click.option(
     "--metrics",
@@ -66,12 +55,11 @@ _STATE: Final = click.option(
 )
 def run(
     file: Path,
-    master: str,
     once: bool,
-    settings: tuple[str, ...],
     state_dir: Path | None,
     metrics: str | None,
     stop_timeout: float,
+    **options: Any,
 ) -> int:
     """Run the pipeline declared in FILE until it ends or is stopped.
 
@@ -80,11 +68,11 @@ def run(
     """
     pipeline = _load(file)
 
-    from millrace.pipeline.declared.run import Runner, spark_settings
+    from millrace.pipeline.declared.run import Runner
     from millrace.pipeline.declared.state import state_directory
     from millrace.pipeline.progress import ProgressBoard, metrics_served, shown
 
-    conf = spark_settings(pipeline, key_values(settings, option="--conf"))
+    master = options["master"]
     state = state_directory(file, pipeline.name, state_dir)
     board = ProgressBoard(pipeline.name)
     with contextlib.ExitStack() as stack:
@@ -106,7 +94,7 @@ def run(
             log_line(f"metrics at {runner.metrics_url}")
         log_line(f"{pipeline.name}: starting Spark ({master}); state in {state.path}")
         stack.enter_context(shown(board))
-        outcome = runner.run(lambda: stack.enter_context(_session(pipeline, master, conf)))
+        outcome = runner.run(lambda: stack.enter_context(_session(pipeline, options)))
     log_line(f"{pipeline.name}: {outcome}")
     return 0
 
@@ -114,10 +102,9 @@ def run(
 @click.command()
 @_FILE
 @click.option("--deep", is_flag=True, help="Ask Spark too: parse and analyse every query, read no data.")
-@_MASTER
-@_CONF
+@spark_options
 @json_option
-def validate(file: Path, deep: bool, master: str, settings: tuple[str, ...], as_json: bool) -> int:
+def validate(file: Path, deep: bool, as_json: bool, **options: Any) -> int:
     """Say everything that is wrong in FILE, each with its line."""
     from millrace.pipeline.declared.check import examine_file
 
@@ -125,8 +112,7 @@ def validate(file: Path, deep: bool, master: str, settings: tuple[str, ...], as_
     if pipeline is not None and deep:
         from millrace.pipeline.declared.deep import examine_deeply
 
-        conf = dict(pipeline.spark) | key_values(settings, option="--conf")
-        with _session(pipeline, master, conf) as spark, tempfile.TemporaryDirectory() as scratch:
+        with _session(pipeline, options) as spark, tempfile.TemporaryDirectory() as scratch:
             mistakes = mistakes + examine_deeply(spark, pipeline, Path(scratch))
     _print_mistakes(file, mistakes, as_json)
     wrong = sum(not mistake.warning for mistake in mistakes)
@@ -156,11 +142,8 @@ def validate(file: Path, deep: bool, master: str, settings: tuple[str, ...], as_
     type=click.Choice(("simple", "extended", "formatted")),
     help="Spark's plan for each sink, after the graph.",
 )
-@_MASTER
-@_CONF
-def explain(
-    file: Path, output: Path | None, plan: str | None, master: str, settings: tuple[str, ...]
-) -> None:
+@spark_options
+def explain(file: Path, output: Path | None, plan: str | None, **options: Any) -> None:
     """Draw the graph of the pipeline declared in FILE."""
     from millrace.pipeline.declared import draw
 
@@ -175,8 +158,7 @@ def explain(
     if plan is not None:
         from millrace.pipeline.declared.deep import plans
 
-        conf = dict(pipeline.spark) | key_values(settings, option="--conf")
-        with _session(pipeline, master, conf) as spark, tempfile.TemporaryDirectory() as scratch:
+        with _session(pipeline, options) as spark, tempfile.TemporaryDirectory() as scratch:
             for name, text in plans(spark, pipeline, Path(scratch), plan).items():
                 click.echo(f"\n== {name} ==\n{text.rstrip()}")
 
@@ -260,26 +242,23 @@ def _state_of(file: Path, root: Path | None) -> StateDirectory:
 
 
 @contextlib.contextmanager
-def _session(pipeline: Pipeline, master: str, conf: dict[str, str]) -> Iterator[SparkSession]:
+def _session(pipeline: Pipeline, options: dict[str, Any]) -> Iterator[SparkSession]:
+    """A session of the pipeline's own, with the jars that its parts need; stopped at the end."""
+    from millrace.pipeline.declared.needs import locations_of, needs_delta, packages_of
     from millrace.pipeline.session import make_session
 
     spark = make_session(
-        app_name=f"millrace {pipeline.name}", master=master, delta=_needs_delta(pipeline), config=conf
+        app_name=f"millrace {pipeline.name}",
+        master=options["master"],
+        delta=needs_delta(pipeline),
+        config=spark_settings(options, pipeline.spark),
+        locations=locations_of(pipeline),
+        packages=packages_of(pipeline),
     )
     try:
         yield spark
     finally:
         spark.stop()
-
-
-def _needs_delta(pipeline: Pipeline) -> bool:
-    from millrace.pipeline.declared.model import ArchiveSource, FileSource, TableSink
-
-    return any(
-        isinstance(part, ArchiveSource)
-        or (isinstance(part, FileSource | TableSink) and part.format == "delta")
-        for part in (*pipeline.sources.values(), *pipeline.sinks.values())
-    )
 
 
 def _print_mistakes(file: Path, mistakes: list[Mistake], as_json: bool) -> None:

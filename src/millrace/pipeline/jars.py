@@ -1,4 +1,4 @@
-"""The jars that Spark needs for Delta tables: kept in the user's cache, fetched once.
+"""The jars that Spark needs for Delta tables, object stores and databases, kept in the user's cache.
 
 Maven fetches them where there is one, since it knows the machine's mirrors; else Spark resolves them itself,
 and what it found is kept. Nothing here starts Spark.
@@ -25,6 +25,10 @@ DELTA: Final[tuple[Artifact, ...]] = (
     ("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),
     ("io.delta", "delta-storage", DELTA_VERSION),
 )
+# What a release of hadoop-aws was built with. Its own dependency is the bundle of every service that Amazon
+# has, 690 MB; these few are what the file system itself calls, 11 MB.
+AWS_SDK_OF_HADOOP: Final = {"3.5.0": "2.35.4"}
+AWS_SDK_PARTS: Final = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
 FETCH_TIMEOUT_S: Final = 600
 
 _COMPLETE_MARK: Final = ".complete"
@@ -39,8 +43,10 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 _POM_DEPENDENCY: Final = """    <dependency>
       <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+      <exclusions>{}</exclusions>
     </dependency>
 """
+_POM_EXCLUSION: Final = "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>"
 _VERSION_PART: Final = re.compile(r"-\d[^/]*\.jar$")
 
 
@@ -56,6 +62,8 @@ class JarCache:
 
     directory: Path
     artifacts: tuple[Artifact, ...]
+    excluded: tuple[tuple[str, str], ...] = ()
+    """Group and name of what they depend on and can do without."""
 
     @property
     def libs(self) -> Path:
@@ -71,6 +79,10 @@ class JarCache:
         """The artifacts as Spark's own resolution wants them named."""
         return ",".join(":".join(artifact) for artifact in self.artifacts)
 
+    def exclusions(self) -> str:
+        """What Spark's own resolution is to leave out."""
+        return ",".join(":".join(each) for each in self.excluded)
+
     def fetch(self, shipped: Iterable[str] = ()) -> list[Path] | None:
         """Fetch by Maven, without what Spark ships itself (jar names); None if there is no Maven."""
         kept = self.jars()
@@ -85,7 +97,7 @@ class JarCache:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.jars() is None:
                 shutil.rmtree(self.libs, ignore_errors=True)
-                _copy_dependencies(maven, self.directory / "pom.xml", self.libs, self.artifacts)
+                _copy_dependencies(maven, self.directory / "pom.xml", self)
                 _drop(self.libs, shipped)
                 (self.directory / _COMPLETE_MARK).touch()
         return self.jars()
@@ -106,6 +118,27 @@ def delta_jars() -> JarCache:
     return JarCache(user_cache() / f"delta-{DELTA_VERSION}", DELTA)
 
 
+def s3_jars(hadoop_version: str) -> JarCache:
+    """Hadoop's file system for S3, of the Hadoop that Spark has inside."""
+    artifacts: list[Artifact] = [("org.apache.hadoop", "hadoop-aws", hadoop_version)]
+    excluded: tuple[tuple[str, str], ...] = ()
+    sdk = AWS_SDK_OF_HADOOP.get(hadoop_version)
+    if sdk is not None:
+        artifacts += [("software.amazon.awssdk", part, sdk) for part in AWS_SDK_PARTS]
+        excluded = (
+            ("software.amazon.awssdk", "bundle"),
+            # Reads are told to do without it: see `stores`.
+            ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3"),
+        )
+    return JarCache(user_cache() / f"hadoop-aws-{hadoop_version}", tuple(artifacts), excluded)
+
+
+def package_jars(coordinates: str) -> JarCache:
+    """One package as Maven names it, GROUP:ARTIFACT:VERSION."""
+    group, name, version = coordinates.split(":")
+    return JarCache(user_cache() / "packages" / f"{group}-{name}-{version}", ((group, name, version),))
+
+
 def artifact_of(jar_name: str) -> str:
     """The artifact in a jar's file name: all before the version."""
     return _VERSION_PART.sub("", jar_name)
@@ -119,11 +152,13 @@ def _drop(libs: Path, shipped: Iterable[str]) -> None:
             jar.unlink()
 
 
-def _copy_dependencies(maven: str, pom: Path, libs: Path, artifacts: Sequence[Artifact]) -> None:
-    dependencies = "".join(_POM_DEPENDENCY.format(*artifact) for artifact in artifacts)
+def _copy_dependencies(maven: str, pom: Path, cache: JarCache) -> None:
+    artifacts = cache.artifacts
+    exclusions = "".join(_POM_EXCLUSION.format(*each) for each in cache.excluded)
+    dependencies = "".join(_POM_DEPENDENCY.format(*artifact, exclusions) for artifact in artifacts)
     pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
     command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-    command += [f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
+    command += [f"-DoutputDirectory={cache.libs}", "-DincludeScope=runtime"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:

@@ -14,6 +14,7 @@ from millrace.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.security import PLAINTEXT, SECURITY_OPTIONS, SecurityOptions, read_security
 from millrace.pipeline.servers import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
+from millrace.pipeline.stores import FROM_ENVIRONMENT, STORE_OPTIONS, StoreAccess, read_store_access
 
 if TYPE_CHECKING:
     from millrace.pipeline.kafka_client import BrokerClient
@@ -51,6 +52,7 @@ _OWN_OPTIONS: Final = (
     "columns",
     "commitGroup",
     "archive",
+    *STORE_OPTIONS,
 )
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
@@ -111,6 +113,8 @@ class SourceOptions:
     timeout_ms: int = TIMEOUT_MS_DEFAULT
     client_id: str = "millrace-spark"
     archive: str | None = None
+    store: StoreAccess = FROM_ENVIRONMENT
+    """How to reach the store that holds the archive."""
     security: SecurityOptions = PLAINTEXT
 
     def client(self) -> BrokerClient:
@@ -174,6 +178,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         timeout_ms=options.number("request.timeout.ms", TIMEOUT_MS_DEFAULT, least=100, most=3_600_000),
         client_id=options.text("client.id") or "millrace-spark",
         archive=options.text("archive"),
+        store=read_store_access(options.values),
         security=read_security(options.values),
     )
 

@@ -143,7 +143,7 @@ class MillraceReader(DataSourceReader):
                 raise InvalidOption(f"{bound.option} does not go with archive: filter on timestamp instead")
         tasks: list[ArchiveTask] = []
         for name, topic in plan.topics.items():
-            archive = ArchivedTopic(root, name, format_topic_id(topic.topic_id))
+            archive = ArchivedTopic(root, name, format_topic_id(topic.topic_id), self._options.store)
             ranges: dict[int, tuple[int, int]] = {}
             for each in [each for each in plan.starts if each.topic == name]:
                 if (

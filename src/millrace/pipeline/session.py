@@ -1,4 +1,4 @@
-"""The one place that makes Spark sessions: interpreter, jars for Delta, quiet logs, local addresses.
+"""The one place that makes Spark sessions: interpreter, jars, quiet logs, local addresses.
 
 A session is for one driver process. Whoever makes one stops it.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
+from millrace.pipeline import stores
 from millrace.pipeline.errors import SparkUnavailable
-from millrace.pipeline.jars import JarCache, delta_jars, user_cache
+from millrace.pipeline.jars import JarCache, delta_jars, package_jars, s3_jars, user_cache
+from millrace.pipeline.worker_path import add_worker_site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +35,12 @@ _DELTA_SETTINGS: Final = {
 _LISTS: Final = {
     "spark.jars": ",",
     "spark.jars.packages": ",",
+    "spark.jars.excludes": ",",
     "spark.sql.extensions": ",",
     "spark.driver.extraJavaOptions": " ",
 }
+_HADOOP: Final = re.compile(r"hadoop-client-api-(?P<version>\d[\w.-]*)\.jar")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _INSTALL: Final = "pip install 'millrace[spark]'"
 
 
@@ -43,8 +50,14 @@ def make_session(
     master: str = DEFAULT_MASTER,
     delta: bool = True,
     config: Mapping[str, str] | None = None,
+    locations: Iterable[str] = (),
+    packages: Iterable[str] = (),
 ) -> SparkSession:
-    """A Spark session as pipelines need it; `config` adds to our settings or replaces them."""
+    """A Spark session as pipelines need it; `config` adds to our settings or replaces them.
+
+    `locations` are all folders and URLs that will be read or written: their object stores need jars.
+    `packages` are further jars, GROUP:ARTIFACT:VERSION.
+    """
     require_spark()
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -52,27 +65,22 @@ def make_session(
     # PySpark logs every exception that it raises, with the whole Java trace; whoever catches it decides.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    is_local = master.startswith("local")
-    if is_local:
-        # Workers must see the packages of this interpreter, not of whatever `python3` is.
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        _prefer_installed_pyspark()
-    else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    cache = delta_jars()
-    settings = _base_settings(is_local)
+    _choose_interpreter(master)
+    given = dict(config or {})
+    needed = _needed_jars(given, delta=delta, locations=list(locations), packages=packages)
+    settings = _base_settings(master)
     if delta:
-        settings |= _DELTA_SETTINGS | _jar_settings(cache)
-    settings = _merged(settings, config or {})
+        settings |= _DELTA_SETTINGS
+    settings |= stores.spark_defaults()
+    settings = _merged(_merged(settings, _jar_settings(needed)), given)
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         spark: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise SparkUnavailable(_start_failure(error, cache if delta else None)) from error
-    if delta and cache.jars() is None:
-        _keep_resolved(spark, cache)
+        raise SparkUnavailable(_start_failure(error, needed)) from error
+    _keep_resolved(spark, needed)
     return spark
 
 
@@ -91,10 +99,51 @@ def require_spark() -> None:
 def require_delta() -> None:
     """Raise if the jars for Delta tables are neither here nor to be had by Maven."""
     require_spark()
-    if delta_jars().fetch(_shipped_jars()) is None:
+    if delta_jars().fetch(shipped_jars()) is None:
         raise SparkUnavailable(
             "the jars of Delta Lake are not in the cache, and there is no `mvn` to fetch them"
         )
+
+
+def hadoop_version() -> str:
+    """The version of the Hadoop inside Spark, which its file systems must have too."""
+    for name in shipped_jars():
+        match = _HADOOP.fullmatch(name)
+        if match is not None:
+            return match["version"]
+    raise SparkUnavailable("this Spark has no Hadoop inside (hadoop-client-api): object stores need one")
+
+
+def _needed_jars(
+    given: Mapping[str, str], *, delta: bool, locations: Sequence[str], packages: Iterable[str]
+) -> list[JarCache]:
+    needed = [delta_jars()] if delta else []
+    named = list(dict.fromkeys(packages))
+    brought = ",".join([given.get("spark.jars", ""), given.get("spark.jars.packages", ""), *named])
+    shipped = shipped_jars()
+    if any(stores.scheme_of(each) for each in locations):
+        stores.require_connectors(locations, brought, shipped, hadoop_version())
+        if stores.needs_s3_jars(locations, brought, shipped):
+            needed.append(s3_jars(hadoop_version()))
+    return needed + [package_jars(each) for each in named]
+
+
+def _choose_interpreter(master: str) -> None:
+    if _is_local(master):
+        # Workers must see the packages of this interpreter, not of whatever `python3` is.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        add_worker_site(os.environ)
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _is_on_this_machine(master: str) -> bool:
+    """A master that only this machine reaches, whose workers are therefore here too."""
+    return master.startswith("spark://") and urlsplit(master.partition(",")[0]).hostname in _LOOPBACK
 
 
 def _java() -> str | None:
@@ -102,15 +151,7 @@ def _java() -> str | None:
     return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
 
 
-def _prefer_installed_pyspark() -> None:
-    """Let workers import the installed PySpark, whose modules are compiled, not Spark's archive of it."""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    site = str(Path(__file__).parent / "worker_site")
-    if "SPARK_HOME" not in os.environ and site not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([site, *filter(None, paths)])
-
-
-def _base_settings(is_local: bool) -> dict[str, str]:
+def _base_settings(master: str) -> dict[str, str]:
     scratch = Path(tempfile.gettempdir()) / f"millrace-spark-{os.getuid()}"
     log4j = resources.files("millrace.pipeline").joinpath("log4j2.properties")
     settings = {
@@ -126,12 +167,12 @@ def _base_settings(is_local: bool) -> dict[str, str]:
         # A Python worker on a busy machine may need longer than 15 s to say who it is.
         "spark.python.authenticate.socketTimeout": "180s",
     }
-    if is_local:
+    if _is_local(master) or _is_on_this_machine(master):
+        # A machine's own name may resolve to nothing, or to an address that nobody can reach.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if _is_local(master):
         cores = str(max(2, os.cpu_count() or 2))
         settings |= {
-            # A machine's own name may resolve to nothing, or to an address that nobody can reach.
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
             "spark.sql.shuffle.partitions": cores,
             # Delta would read the log of every table, however small, in 50 tasks.
@@ -140,18 +181,35 @@ def _base_settings(is_local: bool) -> dict[str, str]:
     return settings
 
 
-def _jar_settings(cache: JarCache) -> dict[str, str]:
-    try:
-        jars = cache.fetch(_shipped_jars())
-    except SparkUnavailable:
-        # Maven may be there and lead nowhere, while Spark's own settings know a way.
-        jars = None
-    if jars is not None:
-        return {"spark.jars": ",".join(str(jar) for jar in jars)}
-    return {"spark.jars.packages": cache.coordinates(), "spark.jars.ivy": str(user_cache() / "ivy")}
+def _jar_settings(needed: Sequence[JarCache]) -> dict[str, str]:
+    """Jars that are here or that Maven fetches, and the names of those that Spark is to resolve itself."""
+    here: list[Path] = []
+    unresolved: list[JarCache] = []
+    shipped = shipped_jars()
+    for cache in needed:
+        try:
+            jars = cache.fetch(shipped)
+        except SparkUnavailable:
+            # Maven may be there and lead nowhere, while Spark's own settings know a way.
+            jars = None
+        if jars is None:
+            unresolved.append(cache)
+        else:
+            here += jars
+    settings = {"spark.jars": ",".join(str(jar) for jar in here)} if here else {}
+    if unresolved:
+        settings |= {
+            "spark.jars.packages": ",".join(cache.coordinates() for cache in unresolved),
+            "spark.jars.ivy": str(user_cache() / "ivy"),
+        }
+        exclusions = [cache.exclusions() for cache in unresolved if cache.excluded]
+        if exclusions:
+            settings["spark.jars.excludes"] = ",".join(exclusions)
+    return settings
 
 
-def _shipped_jars() -> list[str]:
+def shipped_jars() -> list[str]:
+    """The names of the jars that Spark has itself."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
@@ -167,21 +225,29 @@ def _merged(settings: dict[str, str], config: Mapping[str, str]) -> dict[str, st
     return merged
 
 
-def _keep_resolved(spark: SparkSession, cache: JarCache) -> None:
-    """Keep what Spark resolved by itself, so that the next start needs no network."""
+def _keep_resolved(spark: SparkSession, needed: Sequence[JarCache]) -> None:
+    """Keep what Spark resolved by itself, so that the next start needs no network.
+
+    Only where it resolved one set: whose the jars are cannot be told otherwise. Ivy's own cache has the rest.
+    """
+    missing = [cache for cache in needed if cache.jars() is None]
+    configured = spark.sparkContext.getConf()
+    if len(missing) != 1 or configured.get("spark.jars.packages") != missing[0].coordinates():
+        return
     ivy = user_cache() / "ivy" / "jars"
-    listed = spark.sparkContext.getConf().get("spark.jars", "") or ""
+    listed = configured.get("spark.jars", "") or ""
     found = [Path(jar.removeprefix("file:").replace("///", "/")) for jar in listed.split(",")]
     resolved = [jar for jar in found if jar.parent == ivy and jar.exists()]
-    if any("delta-spark" in jar.name for jar in resolved):
-        cache.keep(resolved)
+    if any(missing[0].artifacts[0][1] in jar.name for jar in resolved):
+        missing[0].keep(resolved)
 
 
-def _start_failure(error: Exception, cache: JarCache | None) -> str:
+def _start_failure(error: Exception, needed: Sequence[JarCache]) -> str:
     reason = f"Spark did not start (it needs Java 17 or newer): {error}"
-    if cache is not None and cache.jars() is None:
-        reason += (
-            f". The jars of Delta Lake ({cache.coordinates()}) are not in {cache.directory}: they come from"
-            " Maven Central, by `mvn` if it is installed, else by Spark itself"
-        )
+    for cache in needed:
+        if cache.jars() is None:
+            reason += (
+                f". The jars of {cache.coordinates()} are not in {cache.directory}: they come from"
+                " Maven Central, by `mvn` if it is installed, else by Spark itself"
+            )
     return reason

@@ -17,6 +17,14 @@ _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\.?")
 _JAVA_NAME: Final = re.compile(r"^(?:[\w$]+\.)+(?P<rest>[\w$]+.*)$")
 
 
+# A file system that is a jar of its own, which a session that we did not make may lack.
+_NO_FILE_SYSTEM: Final = re.compile(r"Class org\.apache\.hadoop\.fs\.\S+ not found|No FileSystem for scheme")
+_HOW_TO_ADD: Final = (
+    "its jar is not there: make_session(locations=[URL]) brings the one for S3, others come by"
+    " spark.jars.packages (docs/pipeline.md, Object stores)"
+)
+
+
 def is_spark_error(error: BaseException) -> bool:
     """Whether Spark or the bridge to its JVM raised this."""
     return type(error).__module__.split(".", 1)[0] in ("pyspark", "py4j")
@@ -34,6 +42,8 @@ def explain(error: BaseException) -> str:
         python = list(_PYTHON.finditer(text))
         if python:
             return f"{python[-1]['name'].rpartition('.')[2]}: {python[-1]['message']}".rstrip(": ")
+    if _NO_FILE_SYSTEM.search(text):
+        return f"{_java_sentence(text)}: {_HOW_TO_ADD}"
     return _java_sentence(text) or type(error).__name__
 
 

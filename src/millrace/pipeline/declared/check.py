@@ -21,7 +21,7 @@ from millrace.pipeline.declared.yaml_file import read_yaml
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 _TOP_KEYS: Final = (
-    *("pipeline", "bootstrap.servers", "checkpoint", "trigger", "delivery", "spark"),
+    *("pipeline", "bootstrap.servers", "checkpoint", "trigger", "delivery", "spark", "packages"),
     *("functions", "sources", "steps", "sinks"),
 )
 _STEP_KEYS: Final = ("sql", "watermark", "deduplicate")
@@ -29,6 +29,7 @@ _FUNCTION_KEYS: Final = ("call", "returns", "kind")
 _READERS: Final = {".yaml": read_yaml, ".yml": read_yaml, ".sql": read_sql}
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,79}")
 _VIEW_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
+_PACKAGE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _CALL: Final = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_]\w*)")
 
 
@@ -118,6 +119,7 @@ class _Checker:
             sinks=sinks,
             checkpoint=None if checkpoint is None else around.location(checkpoint),
             spark=top.options("spark"),
+            packages=self._packages(),
         )
         check_graph.check_graph(pipeline, self._mistakes)
         return pipeline
@@ -137,6 +139,15 @@ class _Checker:
             allowed = "a letter, then letters, digits, '_' and '-', at most 80"
             self._mistakes.add(self._top.mark_of("pipeline"), what, allowed=allowed)
         return name
+
+    def _packages(self) -> tuple[str, ...]:
+        packages = self._top.texts("packages")
+        for package in packages:
+            if not _PACKAGE.fullmatch(package):
+                what = f"pipeline: packages: {package!r} names no package"
+                allowed = "GROUP:ARTIFACT:VERSION, such as org.postgresql:postgresql:42.7.14"
+                self._mistakes.add(self._top.mark_of("packages"), what, allowed=allowed)
+        return packages
 
     def _sources(self, around: Surroundings) -> dict[str, Source | None]:
         if not self._top.table("sources", "a table of sources by name") and "sources" not in self._top:

@@ -147,6 +147,7 @@ def _table(common: _Common, kind: str, around: Surroundings) -> Sink:
 def _jdbc(common: _Common, around: Surroundings) -> Sink:
     fields = common.fields
     fields.require("table", "table: NAME")
+    url = read_jdbc_url(fields, around.mistakes)
     key = fields.texts("key")
     if common.mode == "update" and not key:
         what = f"{fields.where}: mode update needs 'key', the columns by which a row replaces an older one"
@@ -157,11 +158,11 @@ def _jdbc(common: _Common, around: Surroundings) -> Sink:
         view=common.view,
         mode=common.mode,
         trigger=common.trigger,
-        url=read_jdbc_url(fields, around.mistakes),
+        url=url,
         table=fields.text("table") or "",
         key=key,
         marker_table=fields.text("marker_table") or "millrace_batches",
-        options=jdbc_options(fields),
+        options=jdbc_options(fields, url),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from millrace.pipeline.declared.ddl import check_ddl
 from millrace.pipeline.declared.document import Scalar
+from millrace.pipeline.declared.drivers import options_with_driver
 from millrace.pipeline.declared.fields import Fields
 from millrace.pipeline.declared.mistakes import Mark, Mistakes, closest
 from millrace.pipeline.declared.model import (
@@ -57,6 +58,9 @@ class Surroundings:
 
     def location(self, path: str) -> str:
         """A path means one beside the file; a URL means itself."""
+        if path.startswith("s3://"):
+            # Hadoop knows Amazon's store by the name of its third client.
+            return f"s3a://{path.removeprefix('s3://')}"
         if _URL.match(path) or Path(path).is_absolute():
             return path
         return str((self.folder / path).absolute())
@@ -122,7 +126,7 @@ def check_topic(topic: str, mark: Mark, where: str, mistakes: Mistakes) -> None:
 def read_payload(fields: Fields, around: Surroundings, *, schema_needed: tuple[str, ...]) -> Payload:
     """`format` with its schema, given inline or by file."""
     formatted = fields.choice("format", PAYLOAD_FORMATS, "raw")
-    schema, mark = _schema_text(fields, around)
+    schema, mark = _schema_text(fields, around, is_text=not _is_descriptor_set(formatted, fields))
     where = fields.where
     if (
         schema is None
@@ -154,6 +158,12 @@ _EXAMPLES: Final = {
     "avro": '{"type": "record", ...}',
     "protobuf": 'syntax = "proto3"; message Order {...}',
 }
+
+
+def _is_descriptor_set(formatted: str, fields: Fields) -> bool:
+    """What protoc has made of a schema already is no text."""
+    name = fields.text("schema_file")
+    return formatted == "protobuf" and name is not None and not name.endswith(".proto")
 
 
 def _schema_text(fields: Fields, around: Surroundings, *, is_text: bool = True) -> tuple[str | None, Mark]:
@@ -362,6 +372,7 @@ def _format_by_suffix(path: str) -> str | None:
 
 
 def _jdbc(name: str, fields: Fields, around: Surroundings) -> Source | None:
+    url = read_jdbc_url(fields, around.mistakes)
     table, query = fields.text("table"), fields.text("query")
     if (table is None) == (query is None):
         what = f"{fields.where}: " + ("table and query together" if table else "neither table nor query")
@@ -369,10 +380,10 @@ def _jdbc(name: str, fields: Fields, around: Surroundings) -> Source | None:
     return JdbcSource(
         name=name,
         mark=fields.mark,
-        url=read_jdbc_url(fields, around.mistakes),
+        url=url,
         table=table,
         query=query,
-        options=jdbc_options(fields),
+        options=jdbc_options(fields, url),
         watermark=fields.watermark(),
     )
 
@@ -388,6 +399,7 @@ def read_jdbc_url(fields: Fields, mistakes: Mistakes) -> str:
     return url
 
 
-def jdbc_options(fields: Fields) -> dict[str, str]:
+def jdbc_options(fields: Fields, url: str) -> dict[str, str]:
     given = {key: fields.text(key) for key in ("user", "password", "driver")}
-    return {key: value for key, value in given.items() if value is not None} | fields.options("options")
+    named = {key: value for key, value in given.items() if value is not None} | fields.options("options")
+    return options_with_driver(url, named)

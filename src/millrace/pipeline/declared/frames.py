@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.core.errors import MillraceError
 from millrace.pipeline.declared import payload_columns
 from millrace.pipeline.declared.check_graph import label
+from millrace.pipeline.declared.drivers import missing_driver
 from millrace.pipeline.declared.mistakes import Mark, Mistakes
 from millrace.pipeline.declared.model import (
     ArchiveSource,
@@ -24,6 +25,7 @@ from millrace.pipeline.declared.model import (
     Watermark,
 )
 from millrace.pipeline.declared.topic_options import source_options
+from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.spark_errors import explain, is_spark_error
 
 if TYPE_CHECKING:
@@ -96,7 +98,13 @@ def _add_source(spark: SparkSession, source: Source, frames: Frames) -> None:
             frame, _ = payload_columns.decode(raw, source)
         case JdbcSource(url=url, table=table, query=query, options=options):
             wanted = {"dbtable": table} if table is not None else {"query": query or ""}
-            frame = spark.read.format("jdbc").options(url=url, **wanted).options(**options).load()
+            try:
+                frame = spark.read.format("jdbc").options(url=url, **wanted).options(**options).load()
+            except Exception as error:
+                missing = missing_driver(error, url)
+                if missing is None:
+                    raise
+                raise InvalidOption(missing) from error
     frame = _with_watermark(frame, source.watermark)
     frame.createOrReplaceTempView(source.name)
     frames.views[source.name] = frame

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from millrace.pipeline.declared.drivers import missing_driver
 from millrace.pipeline.declared.model import JdbcSink
 from millrace.pipeline.errors import PipelineError
 
@@ -60,9 +61,13 @@ class Target:
                 if self._last_batch(connection, query) >= batch_id:
                     return
             if not self._exists(connection, self._sink.table):
-                self._write(self._spark.createDataFrame([], batch.schema), self._sink.table, "append")
-            self._write(batch, self._staging, "overwrite")
+                self._create(connection, self._sink.table, batch)
+            if self._exists(connection, self._staging):
+                # Of a driver that died.
+                self._execute(connection, f"DROP TABLE {self._staging}")
+            self._create(connection, self._staging, batch)
             try:
+                self._fill_staging(batch)
                 with self._transaction(connection):
                     # The marker first: its lock keeps a driver that was thought dead from doing the same.
                     if query is not None:
@@ -97,9 +102,18 @@ class Target:
         from_ = ", ".join(self._quoted(name) for name in staged_columns)
         self._execute(connection, f"INSERT INTO {table} ({into}) SELECT {from_} FROM {staging}")
 
-    def _write(self, frame: DataFrame, table: str, mode: str) -> None:
-        writer = frame.write.format("jdbc").mode(mode)
-        writer.options(url=self._sink.url, dbtable=table).options(**self._sink.options).save()
+    def _create(self, connection: Any, table: str, frame: DataFrame) -> None:
+        """A table for a frame: Spark's writer makes none in a database that it has no dialect for."""
+        options = {key.casefold(): value for key, value in self._sink.options.items()}
+        types = self._jvm.scala.Option.apply(options.get("createtablecolumntypes"))
+        is_exact = self._spark.conf.get("spark.sql.caseSensitive", "false") == "true"
+        utilities = self._jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
+        columns = utilities.schemaString(self._dialect, frame._jdf.schema(), is_exact, types)
+        self._execute(connection, f"CREATE TABLE {table} ({columns}) {options.get('createtableoptions', '')}")
+
+    def _fill_staging(self, frame: DataFrame) -> None:
+        writer = frame.write.format("jdbc").mode("append")
+        writer.options(url=self._sink.url, dbtable=self._staging).options(**self._sink.options).save()
 
     def _make_marker_table(self, connection: Any) -> None:
         table = self._sink.marker_table
@@ -180,15 +194,23 @@ class Target:
             connection.close()
 
     def _connect(self) -> Any:
+        from py4j.protocol import Py4JJavaError
+
         options = self._sink.options
         jdbc = self._jvm.org.apache.spark.sql.execution.datasources.jdbc
-        if "driver" in options:
-            # A driver that came with --conf spark.jars is only known to Spark's own class loader.
-            jdbc.DriverRegistry.register(options["driver"])
         properties = self._jvm.java.util.Properties()
         for key, value in _connection_properties(options).items():
             properties.setProperty(key, value)
-        return self._jvm.java.sql.DriverManager.getConnection(self._sink.url, properties)
+        try:
+            if "driver" in options:
+                # A driver that came with a package is only known to Spark's own class loader.
+                jdbc.DriverRegistry.register(options["driver"])
+            return self._jvm.java.sql.DriverManager.getConnection(self._sink.url, properties)
+        except Py4JJavaError as error:
+            missing = missing_driver(error, self._sink.url)
+            if missing is None:
+                raise
+            raise JdbcFailed(f"sinks.{self._sink.name}: {missing}") from error
 
     def _quoted(self, column: str) -> str:
         return str(self._dialect.quoteIdentifier(column))

@@ -228,6 +228,8 @@ class Pipeline:
     sinks: Mapping[str, Sink]
     checkpoint: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    """Jars beside Spark's own, GROUP:ARTIFACT:VERSION."""
 
     def inputs_of(self, view: str) -> list[str]:
         """The sources and steps that a step reads; a source reads none."""

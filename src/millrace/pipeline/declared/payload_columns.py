@@ -108,7 +108,7 @@ def _key(frame: DataFrame, sink: TopicSink) -> Column:
 
 
 def _schema(payload: Payload) -> str | Path:
-    if payload.schema is not None:
-        return payload.schema
-    assert payload.schema_file is not None, payload
-    return payload.schema_file
+    # The file, where there is one: what it imports lies beside it.
+    schema = payload.schema if payload.schema_file is None else payload.schema_file
+    assert schema is not None, payload
+    return schema

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -270,11 +270,6 @@ class Runner:
                 "queries": [query.as_document() for query in self.board.snapshot()],
             }
         )
-
-
-def spark_settings(pipeline: Pipeline, given: Mapping[str, str]) -> dict[str, str]:
-    """The file's settings for Spark, replaced by those of the command line."""
-    return dict(pipeline.spark) | dict(given)
 
 
 def _batch_of(query: StreamingQuery) -> int:

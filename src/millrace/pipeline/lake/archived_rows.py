@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.pipeline.lake.delta_log import DataFile, Snapshot, open_store, read_snapshot
 from millrace.pipeline.lake.errors import TopicRecreated
+from millrace.pipeline.stores import FROM_ENVIRONMENT, StoreAccess
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,14 +31,21 @@ class ArchiveSplit:
     table: str
     files: tuple[str, ...]
     ranges: tuple[tuple[int, int, int], ...]
+    access: StoreAccess = FROM_ENVIRONMENT
 
 
 class ArchivedTopic:
     """One topic's archive as it was when this was made."""
 
-    def __init__(self, root: str, topic: str, topic_id: str | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        topic: str,
+        topic_id: str | None = None,
+        access: StoreAccess = FROM_ENVIRONMENT,
+    ) -> None:
         """Raises NoArchive, or TopicRecreated if the archive is that of another topic of the name."""
-        snapshot: Snapshot = read_snapshot(root, topic)
+        snapshot: Snapshot = read_snapshot(root, topic, access)
         ledger = snapshot.ledger
         if topic_id is not None and ledger.topic_id != topic_id:
             raise TopicRecreated(
@@ -45,6 +53,7 @@ class ArchivedTopic:
                 " other records now, so archive and topic cannot be read as one"
             )
         self._root = root
+        self._access = access
         self._files = snapshot.files
         self.version = snapshot.version
         self.first: Mapping[int, int] = ledger.first
@@ -81,7 +90,10 @@ class ArchivedTopic:
                 filled = 0
             groups[-1].append(file.path)
             filled += file.size
-        return [ArchiveSplit(table=self._root, files=tuple(group), ranges=wanted) for group in groups]
+        return [
+            ArchiveSplit(table=self._root, files=tuple(group), ranges=wanted, access=self._access)
+            for group in groups
+        ]
 
 
 def read_split(split: ArchiveSplit, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -90,7 +102,7 @@ def read_split(split: ArchiveSplit, columns: Sequence[str]) -> Iterator[pa.Recor
 
     from millrace.pipeline.lake.location import root_url
 
-    store, _ = open_store(root_url(split.table))
+    store, _ = open_store(root_url(split.table), split.access)
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
     scanned = ds.dataset(list(split.files), filesystem=store, format=form)
     for batch in scanned.to_batches(columns=list(columns), filter=_filter(split.ranges)):

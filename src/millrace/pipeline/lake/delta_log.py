@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from millrace.pipeline.lake.errors import ArchiveError, ForeignTable, NoArchive
 from millrace.pipeline.lake.ledger import Ledger, ledger_of
 from millrace.pipeline.lake.location import arrow_url, is_local, table_path
+from millrace.pipeline.stores import FROM_ENVIRONMENT, StoreAccess
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -48,15 +49,18 @@ class Snapshot:
     ledger: Ledger
 
 
-def open_store(path: str) -> tuple[FileSystem, str]:
+def open_store(path: str, access: StoreAccess = FROM_ENVIRONMENT) -> tuple[FileSystem, str]:
     """The file system of a table's path and the path inside it."""
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem, LocalFileSystem
 
     if is_local(path):
         return LocalFileSystem(), path
+    url = arrow_url(path)
     try:
-        store, inside = FileSystem.from_uri(arrow_url(path))
+        if url.startswith("s3://"):
+            return access.open_s3(url.removeprefix("s3://"))
+        store, inside = FileSystem.from_uri(url)
     except (ArrowException, OSError, ValueError) as error:
         raise ArchiveError(f"{path} cannot be opened: {error}") from error
     return store, inside
@@ -74,10 +78,10 @@ def read_history(path: str, limit: int | None = None) -> list[tuple[int, str | N
     return history
 
 
-def read_snapshot(root: str, topic: str) -> Snapshot:
+def read_snapshot(root: str, topic: str, access: StoreAccess = FROM_ENVIRONMENT) -> Snapshot:
     """The newest version of a topic's archive."""
     path = table_path(root, topic)
-    store, base = open_store(path)
+    store, base = open_store(path, access)
     commits, checkpoints = _listed(store, f"{base}/_delta_log")
     if not commits:
         raise NoArchive(topic, path)

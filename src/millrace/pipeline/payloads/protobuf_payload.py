@@ -81,7 +81,11 @@ class ProtobufPayload:
                 found = message_class.FromString(value)
             except DecodeError as error:
                 raise Undecodable(f"not a {self.message} in Protobuf: {_words(error)}") from error
-            row: dict[str, Any] = read(found)
+            try:
+                row: dict[str, Any] = read(found)
+            except (OverflowError, ValueError) as error:
+                # Well-formed, and yet a time behind the year 9999, or proto2 text that is no UTF-8.
+                raise Undecodable(f"a {self.message} that no row can hold: {_words(error)}") from error
             return row
 
         return decode
