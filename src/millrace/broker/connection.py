@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
-        """As its last request said that is not a produce or a fetch."""
+        """As its last request said that was decoded here: not a produce, a fetch or a quick one."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
         self.fetched_at: float | None = None
@@ -266,6 +266,8 @@ class Connection(asyncio.BufferedProtocol):
             )
         if route.direct:
             route.handle(self, route, buffer, body, stop, correlation_id, started)
+            return
+        if route.quick is not None and route.quick(self, route, buffer, body, stop, correlation_id, started):
             return
         client_id = None
         if client_id_size >= 0:

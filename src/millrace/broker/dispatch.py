@@ -67,6 +67,9 @@ class Api:
     direct: bool = False
     advertised_from: int | None = None
     """The lowest version that ApiVersions names, where clients need to see one that is refused."""
+    quick: Callable[..., bool] | None = None
+    """Tried before `handle`, with the arguments of a direct handler: serves requests of the commonest kind
+    in fewer steps, or answers False and has done nothing."""
 
 
 class Route:
@@ -80,6 +83,7 @@ class Route:
         "flexible_response",
         "handle",
         "key",
+        "quick",
         "stats",
         "version",
     )
@@ -90,6 +94,7 @@ class Route:
         self.stats = stats
         self.handle = api.handle
         self.direct = api.direct
+        self.quick = api.quick
         self.flexible_request = schema.request_header_version(api.key, version) >= 2
         self.flexible_response = schema.response_header_version(api.key, version) >= 1
         if not api.direct:

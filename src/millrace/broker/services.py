@@ -10,6 +10,7 @@ from millrace.broker.deadlines import Deadlines
 from millrace.broker.staging import Staging
 from millrace.broker.wakeups import Wakeups
 from millrace.core.ids import NodeId
+from millrace.groups.quick_commits import QuickCommits
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import NodeEndpoint
 
@@ -56,9 +57,11 @@ class Services:
     deadlines: Deadlines = field(default_factory=Deadlines)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     staging: Staging = field(init=False)
+    quick_commits: QuickCommits = field(init=False)
 
     def __post_init__(self) -> None:
         self.staging = Staging(self.wakeups)
+        self.quick_commits = QuickCommits(self.groups, self.metadata, self.clock)
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

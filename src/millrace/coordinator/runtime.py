@@ -2,9 +2,10 @@
 it commands, stores what it decides, and answers when that is committed. Knows not what the rules are about.
 
 One command at a time, and no await between deciding, applying and writing: nobody ever sees half a decision.
-A decision is written at once, as a batch of its own; to collect those of one turn of the loop was measured to
-be no faster, because of what waiting costs. If writing fails, the machine has seen what the log has not: it
-is dropped and loaded again, and everybody who waits is told to come back.
+A decision is written at once, as a batch of its own. Only records that were applied by other means than a
+decision (`stage`: commits of offsets, of which there are many) may wait for others of the same turn of the
+loop; they are written before the next decision is made. If writing fails, the machine has seen what the log
+has not: it is dropped and loaded again, and everybody who waits is told to come back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from millrace.coordinator.decision import (
     Decision,
@@ -21,6 +22,7 @@ from millrace.coordinator.decision import (
     Producer,
     RecordCodec,
     SetTimer,
+    Timer,
     Token,
     TransactionalRecord,
     TransactionEnded,
@@ -33,6 +35,7 @@ from millrace.coordinator.errors import (
 )
 from millrace.coordinator.loading import LogReader
 from millrace.coordinator.timers import Timers
+from millrace.coordinator.turns import JointAnswer, StagedAnswer, Turns, tell
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
@@ -58,6 +61,14 @@ Answer = asyncio.Future[Outcome]
 Effect = Callable[["Shard", object], None]
 
 
+class Waiter(Protocol):
+    """Who is told an outcome: a future, or several that wait for the same batch."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, outcome: Outcome, /) -> None: ...
+
+
 class Shard:
     """One partition and its machine, from the end of loading to the end of leadership."""
 
@@ -69,6 +80,7 @@ class Shard:
         clock: Clock,
         failed: Callable[[Shard], None],
         perform: Effect,
+        turns: Turns,
     ) -> None:
         self.partition = partition
         self.machine = machine
@@ -76,13 +88,17 @@ class Shard:
         self._clock = clock
         self._failed = failed
         self._perform = perform
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._timers = Timers(self._loop, self._timer_fired)
         self._next_token: Token = 0
         self._parked: dict[Token, Answer] = {}
-        self._uncommitted: deque[list[tuple[Answer | None, Outcome]]] = deque()
+        self._uncommitted: deque[list[tuple[Waiter | None, Outcome]]] = deque()
         """For each write that is not committed yet, what to tell whom then; without an answer the outcome is
         an effect."""
+        self._staged: list[tuple[bytes, bytes | None]] = []
+        self._staged_bytes = 0
+        self._staged_answers: list[StagedAnswer] = []
         self.is_over = False
 
     @property
@@ -98,6 +114,8 @@ class Shard:
 
     def submit(self, command: object) -> Outcome | Answer:
         """The outcome, at once if nothing has to be stored or waited for."""
+        if self._staged and not self.settle():
+            return NotCoordinator(self.partition.topic_partition)
         token = self._next_token = self._next_token + 1
         decision = self.machine.decide(command, self._clock.wall_ms(), token)
         return self._carry_out(decision, token)
@@ -114,11 +132,8 @@ class Shard:
             self._apply(decision)
             if not self._write(encoded, decision.producer, decision.marker):
                 return NotCoordinator(self.partition.topic_partition)
-        for timer in decision.timers:
-            if type(timer) is SetTimer:
-                self._timers.set(timer.name, timer.delay_ms, timer.command)
-            else:
-                self._timers.cancel(timer.name)
+        if decision.timers:
+            self.set_timers(decision.timers)
         for effect in decision.effects:
             self._perform_when_committed(effect)
         answer: Answer | None = None
@@ -133,6 +148,13 @@ class Shard:
             if waiting is not None:
                 self._answer(waiting, reply.outcome)
         return outcome if answer is None else answer
+
+    def set_timers(self, timers: Sequence[Timer]) -> None:
+        for timer in timers:
+            if type(timer) is SetTimer:
+                self._timers.set(timer.name, timer.delay_ms, timer.command)
+            else:
+                self._timers.cancel(timer.name)
 
     def _apply(self, decision: Decision[object]) -> None:
         apply = self.machine.apply
@@ -155,7 +177,7 @@ class Shard:
             answer.set_result(outcome)
 
     def _timer_fired(self, command: object) -> None:
-        if not self.is_over:
+        if not self.is_over and self.settle():
             self._carry_out(self.machine.decide(command, self._clock.wall_ms(), 0), None)
 
     def _lacks_replicas(self) -> bool:
@@ -169,12 +191,66 @@ class Shard:
             self._loop.call_soon(self._failed, self)
         return error
 
+    # Records that were applied before they are written.
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether records may be staged: this shard lives, and what it stores can be committed soon."""
+        return not self.is_over and not self._lacks_replicas()
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """How much the records of one command may take, each with its RECORD_OVERHEAD."""
+        return self.partition.log.config.max_message_bytes - HEADER_SIZE
+
+    @property
+    def staged_count(self) -> int:
+        """How many commands have staged records."""
+        return len(self._staged_answers)
+
+    def stage(self, records: list[tuple[bytes, bytes | None]], size_bytes: int, answer: StagedAnswer) -> None:
+        """Store records that the machine has applied, now or with others of this turn of the loop."""
+        if self._staged_bytes + size_bytes > self.batch_bytes_max:
+            self.settle()
+            if self.is_over:
+                answer.settled(NotCoordinator(self.partition.topic_partition))
+                return
+        self._staged += records
+        self._staged_bytes += size_bytes
+        self._staged_answers.append(answer)
+        if not self._turns.collects():
+            self.settle()
+        elif len(self._staged_answers) == 1:
+            self._turns.add(self, self._loop)
+
+    def settle(self) -> bool:
+        """Write what is staged, as one batch; False if that failed, which ends this shard."""
+        records, answers = self._staged, self._staged_answers
+        if not records:
+            return True
+        self._staged, self._staged_answers, self._staged_bytes = [], [], 0
+        try:
+            is_written = self._write([records], None, None)
+        except Exception:
+            # A bug. Whatever it is, the machine has seen what the log may not have, and people wait.
+            log.exception("%s: could not write", self.partition.topic_partition)
+            self._failed(self)
+            is_written = False
+        if not is_written:
+            tell(answers, NotCoordinator(self.partition.topic_partition))
+            return False
+        if self._uncommitted:
+            self._uncommitted[-1].append((JointAnswer(answers, self._loop), None))
+        else:
+            tell(answers, None)
+        return True
+
     # Writing.
 
     def _encode(self, decision: Decision[object]) -> list[list[tuple[bytes, bytes | None]]]:
         """The records as bytes, in pieces that each fit into a batch; one piece if they belong together."""
         encode = self._codec.encode
-        size_max = self.partition.log.config.max_message_bytes - HEADER_SIZE
+        size_max = self.batch_bytes_max
         pieces: list[list[tuple[bytes, bytes | None]]] = [[]]
         size = 0
         for record in decision.records:
@@ -240,7 +316,7 @@ class Shard:
             elif not answer.done():
                 answer.set_result(outcome)
 
-    def _fail_answers(self, answers: Sequence[tuple[Answer | None, Outcome]]) -> None:
+    def _fail_answers(self, answers: Sequence[tuple[Waiter | None, Outcome]]) -> None:
         for answer, _ in answers:
             if answer is not None and not answer.done():
                 answer.set_result(NotCoordinator(self.partition.topic_partition))
@@ -256,6 +332,9 @@ class Shard:
         self._uncommitted.clear()
         self._fail_answers([(answer, None) for answer in self._parked.values()])
         self._parked.clear()
+        if self._staged:
+            self._fail_answers([(JointAnswer(self._staged_answers, self._loop), None)])
+            self._staged, self._staged_answers = [], []
 
 
 class Runtime:
@@ -277,6 +356,7 @@ class Runtime:
         self._codec = codec
         self._new_machine = new_machine
         self._perform = _nothing_to_do if perform is None else perform
+        self._turns = Turns()
         self.shards: dict[int, Shard] = {}
         """Those that are loaded."""
         self._loading: dict[int, asyncio.Task[None]] = {}
@@ -354,7 +434,15 @@ class Runtime:
                 # Somebody else led meanwhile, and the log may not be what was read.
                 continue
             del self._loading[partition.index]
-            shard = Shard(partition, machine, self._codec, self._clock, self._shard_failed, self._perform)
+            shard = Shard(
+                partition,
+                machine,
+                self._codec,
+                self._clock,
+                self._shard_failed,
+                self._perform,
+                self._turns,
+            )
             self.shards[partition.index] = shard
             self.loads_count += 1
             shard.start()
@@ -367,13 +455,13 @@ class Runtime:
 
     async def _read(self, partition: Partition, office: int) -> Machine:
         machine = self._new_machine(partition.index)
-        partition_log = partition.log
-        reader = LogReader(partition_log, self._codec)
-        offset = partition_log.log_start_offset
+        offset = partition.log.log_start_offset
         loop = asyncio.get_running_loop()
         # What is not committed yet may still vanish, and must not become state before it is.
-        while offset < partition_log.log_end_offset and partition.leaders_count == office:
-            found = reader.locate(offset, partition_log.high_watermark)
+        while offset < partition.log.log_end_offset and partition.leaders_count == office:
+            # Asked anew each time: the log may have moved to another data directory.
+            reader = LogReader(partition.log, self._codec)
+            found = reader.locate(offset, partition.log.high_watermark)
             if found is None:
                 await asyncio.sleep(COMMIT_WAIT_S)
                 continue

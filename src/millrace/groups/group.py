@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millrace.coordinator.decision import SetTimer, Timer, Token
+from millrace.coordinator.decision import Decision, SetTimer, Timer, Token
 from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.core.errors import MillraceError
 from millrace.groups.classic_state import ClassicState, State
 from millrace.groups.commands import (
+    DONE,
     NO_MEMBER,
     Heartbeat,
     InitialDelayPassed,
@@ -153,6 +154,7 @@ class ClassicGroup(ClassicState):
         member.join_token = token
         member.protocols = tuple(join.protocols)
         member.session_timeout_ms = join.session_timeout_ms
+        member.alive = None
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.client_id = join.client_id
         member.client_host = join.client_host
@@ -371,12 +373,19 @@ class ClassicGroup(ClassicState):
     def session_timer(self, member_id: str) -> SetTimer:
         return self._session_timer(self.members[member_id])
 
+    def alive(self, member: Member) -> Decision[object]:
+        """A member has shown itself, and there is nothing to tell it."""
+        ready = member.alive
+        if ready is None:
+            ready = member.alive = Decision(timers=(self._session_timer(member),), response=DONE)
+        return ready
+
     def committed(self, member_id: str, now_ms: int) -> tuple[Timer, ...]:
         member = self.members.get(member_id)
         if member is None:
             return ()
         member.last_commit_ms = now_ms
-        return (self._session_timer(member),)
+        return self.alive(member).timers
 
     def leave(
         self, members: Iterable[LeavingMember], out: Effects, now_ms: int

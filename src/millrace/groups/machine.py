@@ -27,6 +27,7 @@ from millrace.groups.commands import (
     UNSTABLE,
     CommitInTransaction,
     CommitOffsets,
+    CommittedOffset,
     DeleteGroup,
     DeleteOffsets,
     EndOffsetTransaction,
@@ -134,13 +135,22 @@ class GroupMachine:
             case OffsetCommitKey(), (OffsetCommitValue() | None):
                 self.offsets.apply(key, value)
                 if value is not None and key.group not in self.groups:
-                    # A consumer that commits without belonging to a group makes one that only has offsets.
-                    self.groups[key.group] = ClassicGroup(key.group, self.settings)
+                    self._add_offsets_only(key.group)
             case GroupMetadataKey(), (GroupMetadataValue() | None):
                 self._apply_group(key.group, value)
             case _:
                 if self.consumer_rules is not None:
                     self.consumer_rules.apply(record)
+
+    def put_offset(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """What `apply` does with the record of an offset, for who has made the record by itself."""
+        self.offsets.put(group_id, topic, partition, committed)
+        if group_id not in self.groups:
+            self._add_offsets_only(group_id)
+
+    def _add_offsets_only(self, group_id: str) -> None:
+        """A consumer that commits without belonging to a group makes one that only has offsets."""
+        self.groups[group_id] = ClassicGroup(group_id, self.settings)
 
     def _apply_transactional(self, record: Applied) -> None:
         match record:
@@ -151,7 +161,7 @@ class GroupMachine:
             case TransactionEnded(producer_id, is_commit):
                 for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
                     if group_id not in self.groups:
-                        self.groups[group_id] = ClassicGroup(group_id, self.settings)
+                        self._add_offsets_only(group_id)
             case _:
                 # Only offsets are ever committed in transactions.
                 pass
@@ -191,7 +201,7 @@ class GroupMachine:
             return Decision(error=UnknownMember(command.group_id, command.member_id))
         error = group.heartbeat(command, now_ms)
         if error is None:
-            return Decision(timers=(group.session_timer(command.member_id),), response=DONE)
+            return group.alive(group.members[command.member_id])
         if isinstance(error, RebalanceInProgress):
             return Decision(timers=(group.session_timer(command.member_id),), error=error)
         return Decision(error=error)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from millrace.coordinator.decision import Token
+from millrace.coordinator.decision import Decision, Token
 from millrace.groups.commands import Protocol
 
 
@@ -27,6 +27,9 @@ class Member:
     """Has not had an answer yet, so it cannot send heartbeats."""
     last_heartbeat_ms: int = -1
     last_commit_ms: int = -1
+    alive: Decision[object] | None = field(default=None, compare=False, repr=False)
+    """What a sign of life leads to while nothing changes, made once for its session time-out: thousands of
+    members give one every few seconds."""
 
     @property
     def is_waiting(self) -> bool:

@@ -16,7 +16,7 @@ TopicOffsets = dict[int, CommittedOffset]
 
 
 class Offsets:
-    """By group, topic and partition. Only `apply` changes them."""
+    """By group, topic and partition. Only what a record says changes them."""
 
     __slots__ = ("by_group", "pending")
 
@@ -44,18 +44,8 @@ class Offsets:
         return any(group == group_id for offsets in self.pending.values() for group, _, _ in offsets)
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        if self.pending:
-            # Whatever open transactions hold for this partition is older, and must not come back later.
-            for offsets in self.pending.values():
-                offsets.pop((key.group, key.topic, key.partition), None)
         if value is not None:
-            topics = self.by_group.get(key.group)
-            if topics is None:
-                topics = self.by_group[key.group] = {}
-            partitions = topics.get(key.topic)
-            if partitions is None:
-                partitions = topics[key.topic] = {}
-            partitions[key.partition] = CommittedOffset(
+            committed = CommittedOffset(
                 value.offset,
                 value.leader_epoch,
                 value.metadata,
@@ -63,7 +53,10 @@ class Offsets:
                 value.expire_timestamp,
                 TopicId(value.topic_id),
             )
+            self.put(key.group, key.topic, key.partition, committed)
             return
+        if self.pending:
+            self._forget_pending(key.group, key.topic, key.partition)
         topics = self.by_group.get(key.group)
         partitions = None if topics is None else topics.get(key.topic)
         if topics is None or partitions is None or partitions.pop(key.partition, None) is None:
@@ -72,6 +65,23 @@ class Offsets:
             del topics[key.topic]
         if not topics:
             del self.by_group[key.group]
+
+    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """An offset of a record, as `apply` takes it from one."""
+        if self.pending:
+            self._forget_pending(group_id, topic, partition)
+        topics = self.by_group.get(group_id)
+        if topics is None:
+            topics = self.by_group[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = committed
+
+    def _forget_pending(self, group_id: str, topic: str, partition: int) -> None:
+        """Whatever open transactions hold for this partition is older, and must not come back later."""
+        for offsets in self.pending.values():
+            offsets.pop((group_id, topic, partition), None)
 
     def find(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self.by_group.get(group_id, {}).get(topic, {}).get(partition)

@@ -22,8 +22,12 @@ from millrace.wire.schema_fields import Message
 _INT16: Final = struct.Struct(">h")
 _BY_NUMBER: Final = {schema.number: schema for schema in GROUP_RECORDS}
 _BY_KEY: Final[dict[type, RecordSchema]] = {schema.key: schema for schema in GROUP_RECORDS}
+OFFSET_KEY: Final = _INT16.pack(1)
+"""What the key of an offset begins with: its type."""
+OFFSET_VALUE: Final = 4
+"""The version in which offsets are written."""
 _WRITTEN_VERSIONS: Final[dict[type, int]] = {
-    OffsetCommitValue: 4,
+    OffsetCommitValue: OFFSET_VALUE,
     group_records.GroupMetadataValue: 3,
 }
 """What Kafka 4.3 writes. All others have one version."""

@@ -8,6 +8,7 @@ from typing import Final
 from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
 from millrace.broker.handlers.groups.answers import all_answered, answered
+from millrace.broker.handlers.groups.quick_commits import quick_offset_commit
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.errors import RecordsTooLarge
 from millrace.coordinator.runtime import Answer, Outcome
@@ -290,7 +291,9 @@ def _is_other(committed: bytes, asked: bytes) -> bool:
 
 
 # v5 drops the retention time, v7 adds static members, v9 member epochs, v10 topic ids.
-OFFSET_COMMIT: Final = Api(ApiKey.OFFSET_COMMIT, versions=(2, 10), handle=offset_commit)
+OFFSET_COMMIT: Final = Api(
+    ApiKey.OFFSET_COMMIT, versions=(2, 10), handle=offset_commit, quick=quick_offset_commit
+)
 # v7 can insist on stable offsets, v8 asks for several groups, v9 adds member epochs, v10 topic ids.
 OFFSET_FETCH: Final = Api(ApiKey.OFFSET_FETCH, versions=(1, 10), handle=offset_fetch)
 OFFSET_DELETE: Final = Api(ApiKey.OFFSET_DELETE, versions=(0, 0), handle=offset_delete)
