@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from millrace.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from millrace.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from millrace.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from millrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from millrace.wire.messages.metadata import MetadataRequest
 
@@ -63,24 +63,40 @@ def read_layout(connection: Connection) -> Layout:
     )
 
 
-def read_sizes(layout: Layout, timeout_s: float) -> dict[TopicPartition, int]:
-    """The bytes of each partition, as its leader has them; brokers that do not answer are left out."""
-    sizes: dict[TopicPartition, int] = {}
+def read_replica_sizes(
+    layout: Layout, timeout_s: float, *, among: Collection[TopicPartition] | None = None
+) -> dict[tuple[TopicPartition, NodeId], int]:
+    """The bytes of each replica, of all partitions or those named; brokers that do not answer are left
+    out."""
+    topics: dict[str, list[int]] = {}
+    for name in among or ():
+        topics.setdefault(name.topic, []).append(name.partition)
+    wanted = [DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    request = DescribeLogDirsRequest(topics=None if among is None else wanted)
+    sizes: dict[tuple[TopicPartition, NodeId], int] = {}
+    if among is not None and not among:
+        return sizes
     for node_id, (host, port) in layout.addresses.items():
         try:
             connection = Connection(host, port, timeout_s)
         except RequestFailed:
             continue
         try:
-            answer = connection.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+            answer = connection.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, request)
         finally:
             connection.close()
         for topic in (topic for result in answer.results for topic in result.topics):
             for partition in topic.partitions:
                 name = TopicPartition(topic.name, partition.partition_index)
-                if layout.leaders.get(name) == node_id:
-                    sizes[name] = partition.partition_size
+                sizes[name, node_id] = partition.partition_size
     return sizes
+
+
+def sizes_of_leaders(
+    layout: Layout, sizes: Mapping[tuple[TopicPartition, NodeId], int]
+) -> dict[TopicPartition, int]:
+    """The bytes of each partition, as its leader has them."""
+    return {name: size for (name, node_id), size in sizes.items() if layout.leaders.get(name) == node_id}
 
 
 def bytes_to_move(layout: Layout, plan: Plan, sizes: Mapping[TopicPartition, int]) -> dict[NodeId, int]:
