@@ -104,6 +104,11 @@ class Broker:
         except KafkaException as error:
             raise BrokerFailed(f"{self.system} cannot create topic {name}: {error}") from error
 
+    def wait_in_sync(self, topic: str) -> int:
+        """Wait until all replicas of the topic's only partition are in sync; the port of its leader."""
+        (port,) = self._wait_for_leaders(self._admin(), topic, 1)
+        return port
+
     def delete_topic(self, name: str) -> None:
         admin = self._admin()
         try:

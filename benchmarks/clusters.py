@@ -1,6 +1,7 @@
 """Three brokers of a system, and what they need beside them, as one server.
 
-A cluster is measured and thrown away: unlike a single broker it is not started again on its data.
+A cluster is measured and thrown away: as a whole it is not started again on its data, only one of its brokers
+may be.
 """
 
 from __future__ import annotations
@@ -71,35 +72,36 @@ class ClusterServer:
     """Brokers that are started, ended and counted together, the store with them where there is one."""
 
     def __init__(self, brokers: Sequence[Server], etcd: EtcdServer | None = None) -> None:
-        self._brokers = brokers
+        self.brokers = brokers
+        """Each by itself, for those who end one and start it again."""
         self._etcd = etcd
 
     @property
     def ports(self) -> list[int]:
-        return [port for broker in self._brokers for port in broker.ports]
+        return [port for broker in self.brokers for port in broker.ports]
 
     @property
     def pids(self) -> list[int]:
         store = [self._etcd.pid] if self._etcd else []
-        return [*(pid for broker in self._brokers for pid in broker.pids), *store]
+        return [*(pid for broker in self.brokers for pid in broker.pids), *store]
 
     @property
     def log_files(self) -> list[Path]:
         store = [self._etcd.log_file] if self._etcd else []
-        return [*(log_file for broker in self._brokers for log_file in broker.log_files), *store]
+        return [*(log_file for broker in self.brokers for log_file in broker.log_files), *store]
 
     def prepare(self) -> None:
-        for broker in self._brokers:
+        for broker in self.brokers:
             broker.prepare()
 
     def start(self) -> None:
         if self._etcd is not None:
             self._etcd.start()
-        for broker in self._brokers:
+        for broker in self.brokers:
             broker.start()
 
     def is_running(self) -> bool:
-        return all(broker.is_running() for broker in self._brokers) and (
+        return all(broker.is_running() for broker in self.brokers) and (
             self._etcd is None or self._etcd.is_running()
         )
 
@@ -108,7 +110,7 @@ class ClusterServer:
         self.kill()
 
     def kill(self) -> None:
-        for broker in self._brokers:
+        for broker in self.brokers:
             broker.kill()
         if self._etcd is not None:
             self._etcd.kill()

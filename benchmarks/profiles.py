@@ -27,6 +27,8 @@ class Profile:
     idle_s: float
     log_sizes_bytes: tuple[int, ...]
     fetches: int
+    kills: int
+    restarts: int
     settle_s: float
 
 
@@ -47,6 +49,8 @@ STANDARD: Final = Profile(
     idle_s=4.0,
     log_sizes_bytes=(100 * MB, 1_000 * MB, 4_000 * MB),
     fetches=1_000,
+    kills=30,
+    restarts=10,
     settle_s=0.8,
 )
 
@@ -67,6 +71,8 @@ QUICK: Final = Profile(
     idle_s=2.0,
     log_sizes_bytes=(100 * MB, 500 * MB),
     fetches=300,
+    kills=8,
+    restarts=4,
     settle_s=0.4,
 )
 
@@ -88,5 +94,7 @@ SMOKE: Final = Profile(
     idle_s=0.5,
     log_sizes_bytes=(10 * MB, 30 * MB),
     fetches=50,
+    kills=1,
+    restarts=1,
     settle_s=0.2,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
 from benchmarks.workloads.cluster import ClusterLatency, ClusterProduce
 from benchmarks.workloads.consume import LibrdkafkaConsume
+from benchmarks.workloads.failover import Failover
 from benchmarks.workloads.groups import GroupCommit, GroupIdle, GroupRebalance
 from benchmarks.workloads.latency import Latency
 from benchmarks.workloads.log_size import LogSize
@@ -40,4 +41,4 @@ def cluster_workloads() -> list[SharedWorkload]:
 
 
 def solo_workloads() -> list[SoloWorkload]:
-    return [StartUp(), Partitions(), LogSize(), GroupIdle(), SparkRead(), SparkWrite()]
+    return [StartUp(), Partitions(), LogSize(), GroupIdle(), Failover(), SparkRead(), SparkWrite()]
