@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
 from typing import Final, NamedTuple, NewType
 
 from millrace.core.override import override
@@ -18,6 +19,8 @@ ProducerId = NewType("ProducerId", int)
 TopicId = NewType("TopicId", bytes)
 """The 16 raw bytes of a topic's UUID, as they stand on the wire."""
 
+TEXTS_KEPT_MAX: Final = 10_000
+"""Topic ids whose texts are remembered: a failover names the same few in thousands of keys."""
 NO_TOPIC_ID: Final = TopicId(bytes(16))
 NO_EPOCH: Final = Epoch(-1)
 NO_PRODUCER_ID: Final = ProducerId(-1)
@@ -32,11 +35,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+@lru_cache(maxsize=TEXTS_KEPT_MAX)
 def format_topic_id(topic_id: TopicId) -> str:
     """The 22 characters that Kafka's tools and files show for a topic id."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
+@lru_cache(maxsize=TEXTS_KEPT_MAX)
 def parse_topic_id(text: str) -> TopicId:
     """The inverse of `format_topic_id`; raises ValueError for anything else."""
     raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

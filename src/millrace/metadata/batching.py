@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from millrace.metadata import records
 from millrace.metadata.commands import Change, Command, Policy
 from millrace.metadata.controller import as_batch, decide
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.fold import fold
-from millrace.metadata.image import Image
+from millrace.metadata.image import Image, PartitionState
 from millrace.metadata.leadership import PartitionUpdate
 from millrace.metadata.store import Compare, Put
 
@@ -71,14 +72,20 @@ def in_transactions(
     """Changes of partitions in as few transactions as hold them, each with the guards."""
     compares = {guard.key: guard for guard in guards}
     puts: list[Put] = []
+    encoded: dict[PartitionState, bytes] = {}
     for update in updates:
         own = update.compares()
         if len(compares) + len(own) > operations_max or len(puts) == operations_max:
             yield Step(tuple(compares.values()), tuple(puts), ())
             compares = {guard.key: guard for guard in guards}
             puts = []
-        compares.update((compare.key, compare) for compare in own)
-        puts.append(update.put())
+        for compare in own:
+            compares[compare.key] = compare
+        value = encoded.get(update.after)
+        if value is None:
+            value = encoded[update.after] = records.encode_partition(update.after)
+        # The first one is of the partition itself.
+        puts.append(Put(own[0].key, value))
     if puts:
         yield Step(tuple(compares.values()), tuple(puts), ())
 

@@ -8,6 +8,7 @@ count only up to the number that it names. So a change of many partitions may ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -28,6 +29,9 @@ CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
 PRODUCER_IDS_KEY: Final = "producer_ids"
 DEFAULT_BROKER_CONFIG_KEY: Final = "configs/brokers/default"
+
+STATES_KEPT_MAX: Final = 1_000
+"""Of partitions, in a failover of thousands: each revision brings a few."""
 
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
@@ -154,7 +158,9 @@ def encode_partition(state: PartitionState) -> bytes:
     return orjson.dumps(record)
 
 
+@lru_cache(maxsize=STATES_KEPT_MAX)
 def decode_partition(value: bytes, mod_revision: int) -> PartitionState:
+    """Partitions that were changed together often have the same state, and then share one object."""
     record = orjson.loads(value)
     replicas = _nodes(record["replicas"])
     isr = _nodes(record["isr"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -18,7 +18,7 @@ from millrace.core.clock import IdSource
 from millrace.core.ids import Epoch, NodeId, TopicId, format_topic_id
 from millrace.metadata import records
 from millrace.metadata.adoption import FoundLog, plan_adoption
-from millrace.metadata.batching import Batch, decide_all, in_transactions
+from millrace.metadata.batching import Batch, Step, decide_all, in_transactions
 from millrace.metadata.commands import (
     AllocateProducerIds,
     Alteration,
@@ -91,6 +91,16 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] | None = None
     configs: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Done:
+    """What has become of transactions that are under way side by side."""
+
+    revision: int = 0
+    partitions: int = 0
+    lost: int = 0
+    is_failed: bool = False
 
 
 class Metadata:
@@ -451,28 +461,38 @@ class Metadata:
             updates = plan(image)
             if not updates:
                 return count
-            parts = list(in_transactions(updates, guards, operations_max=self._store.operations_max))
-            revision = lost = 0
-            for first in range(0, len(parts), COMMITS_AT_ONCE):
-                some = parts[first : first + COMMITS_AT_ONCE]
-                outcomes = await asyncio.gather(
-                    *(self._store.commit(compares=step.compares, puts=step.puts) for step in some),
-                    return_exceptions=True,
-                )
-                for step, outcome in zip(some, outcomes, strict=True):
-                    if isinstance(outcome, Conflict):
-                        lost += 1
-                    elif isinstance(outcome, BaseException):
-                        raise outcome
-                    else:
-                        revision = max(revision, outcome)
-                        count += len(step.puts)
-            if lost:
+            done = _Done()
+            # Encoded one by one while others are under way: the store need not wait for us, nor we for it.
+            steps = in_transactions(updates, guards, operations_max=self._store.operations_max)
+            for outcome in await asyncio.gather(
+                *(self._commit_each(steps, done) for _ in range(COMMITS_AT_ONCE)), return_exceptions=True
+            ):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            count += done.partitions
+            revision = done.revision
+            if done.lost:
                 attempts += 1
                 if attempts >= ATTEMPTS_MAX:
-                    raise TooManyConflicts(f"{lost} changes of partitions ({attempts} attempts)")
+                    raise TooManyConflicts(f"{done.lost} changes of partitions ({attempts} attempts)")
                 revision = max(revision, image.revision + 1)
             await self._wait_for_revision(revision)
+
+    async def _commit_each(self, steps: Iterator[Step], done: _Done) -> None:
+        """One transaction after the other, of those that nobody else has taken; none after a failure."""
+        for step in steps:
+            if done.is_failed:
+                return
+            try:
+                revision = await self._store.commit(compares=step.compares, puts=step.puts)
+            except Conflict:
+                done.lost += 1
+            except MetadataError:
+                done.is_failed = True
+                raise
+            else:
+                done.revision = max(done.revision, revision)
+                done.partitions += len(step.puts)
 
     async def _commit(self, batch: Batch[T]) -> int:
         revision = 0
