@@ -34,6 +34,9 @@ OWN_BUFFER_KEEP_BYTES: Final = 64 * 1024
 """A connection that sends frames larger than this keeps its own buffer between them."""
 SLOTS_MAX: Final = 1_000
 """Requests of one connection that may wait at once; then reading stops."""
+SLOTS_RESUME: Final = SLOTS_MAX // 2
+"""Reading goes on when so many are left, and not after each answer: what was read and must wait is moved in
+memory every time."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
 HINTS: Final = {
@@ -374,15 +377,20 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     self.send_answers()
                     self.out.write_chunks(response)
-            if not self._handling:
-                if self._wakeups.is_collecting:
-                    self._wakeups.unsent[self] = None
-                else:
-                    self.send_answers()
         except OutgoingFailed as failure:
             self.abort(str(failure))
             return
-        if self._reading_paused and not self._handling:
+        if self._handling:
+            return
+        if self._wakeups.is_collecting:
+            self._wakeups.unsent[self] = None
+        else:
+            self.send_collected()
+
+    def send_collected(self) -> None:
+        """Send the answers that were made on this connection's behalf, and read on if it waited for them."""
+        self.send_answers()
+        if self._reading_paused and len(self._slots) <= SLOTS_RESUME:
             self._continue()
 
     def send_answers(self) -> None:

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Sender(Protocol):
-    def send_answers(self) -> None:
-        """Send what is ready to be sent."""
+    def send_collected(self) -> None:
+        """Send the answers that were made meanwhile."""
 
 
 class Wakeups:
@@ -53,7 +53,7 @@ class Wakeups:
     def send_together(self) -> None:
         unsent, self.unsent = self.unsent, {}
         for sender in unsent:
-            sender.send_answers()
+            sender.send_collected()
 
     def _run_all(self) -> None:
         self._is_scheduled = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from millrace.broker.connection import Connection, Slot
+from millrace.broker.connection import SLOTS_MAX, SLOTS_RESUME, Connection, Slot
 from millrace.broker.server import Server
 from millrace.broker.wakeups import Wakeups
 
@@ -21,6 +21,13 @@ class FakeTransport:
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
+        self.is_reading = True
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
 
     def get_extra_info(self, _name: str) -> None:
         return None
@@ -77,6 +84,22 @@ def test_an_answer_that_nobody_collects_leaves_at_once() -> None:
     producer.receive(FRAME)
     slots[0].complete(b"answer")
     assert producer.transport.writes == [b"answer"]
+
+
+def test_a_connection_with_too_many_waiting_requests_is_read_again_when_half_of_them_are_answered() -> None:
+    slots: list[Slot] = []
+    server = _server(Wakeups(), [lambda connection: slots.append(connection.reserve())])
+    producer = Peer(server)
+    for _ in range(SLOTS_MAX):
+        assert producer.transport.is_reading
+        producer.receive(FRAME)
+    assert not producer.transport.is_reading
+
+    for slot in slots[: SLOTS_MAX - SLOTS_RESUME - 1]:
+        slot.complete(b"answer")
+    assert not producer.transport.is_reading
+    slots[SLOTS_MAX - SLOTS_RESUME - 1].complete(b"answer")
+    assert producer.transport.is_reading
 
 
 def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
