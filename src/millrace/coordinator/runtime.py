@@ -127,7 +127,8 @@ class Shard:
                 encoded = self._encode(decision)
             except RecordsTooLarge as error:
                 return self._refuse(decision, error)
-            if token is not None and self._lacks_replicas():
+            if token is not None and not self.takes_records:
+                # It could not be committed soon: better that the client comes back later.
                 return self._refuse(decision, CoordinatorNotAvailable("too few replicas are in sync"))
             self._apply(decision)
             if not self._write(encoded, decision.producer, decision.marker):
@@ -180,10 +181,6 @@ class Shard:
         if not self.is_over and self.settle():
             self._carry_out(self.machine.decide(command, self._clock.wall_ms(), 0), None)
 
-    def _lacks_replicas(self) -> bool:
-        """What is decided now could not be committed soon: better that the client comes back later."""
-        return self.partition.leadership is not None and not self.partition.has_enough_replicas
-
     def _refuse(self, decision: Decision[object], error: MillraceError) -> Outcome:
         log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
         if decision.replies or decision.timers:
@@ -195,8 +192,9 @@ class Shard:
 
     @property
     def takes_records(self) -> bool:
-        """Whether records may be staged: this shard lives, and what it stores can be committed soon."""
-        return not self.is_over and not self._lacks_replicas()
+        """Whether records may be staged: what a living shard stores can be committed soon."""
+        partition = self.partition
+        return partition.leadership is None or partition.has_enough_replicas
 
     @property
     def batch_bytes_max(self) -> int:
@@ -210,7 +208,7 @@ class Shard:
 
     def stage(self, records: list[tuple[bytes, bytes | None]], size_bytes: int, answer: StagedAnswer) -> None:
         """Store records that the machine has applied, now or with others of this turn of the loop."""
-        if self._staged_bytes + size_bytes > self.batch_bytes_max:
+        if self._staged and self._staged_bytes + size_bytes > self.batch_bytes_max:
             self.settle()
             if self.is_over:
                 answer.settled(NotCoordinator(self.partition.topic_partition))

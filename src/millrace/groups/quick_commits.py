@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from millrace.coordinator.runtime import RECORD_OVERHEAD
-from millrace.coordinator.turns import StagedAnswer
+from millrace.coordinator.runtime import RECORD_OVERHEAD, Shard
 from millrace.core.clock import Clock
 from millrace.core.ids import NO_TOPIC_ID, TopicId
 from millrace.groups.commands import CommittedOffset
@@ -92,17 +91,12 @@ class Committer:
         """By the topic as the requests name it, and partition."""
 
 
-class CommitAnswer(StagedAnswer, Protocol):
-    """Who has sent a commit."""
-
-    def admitted(self) -> None:
-        """It will be stored, or fail to be: the answer has its place in the order of answers."""
-
-
 Wanted: TypeAlias = tuple[Place, int, int, bytes]
 """A partition, its offset, leader epoch and metadata."""
 Read: TypeAlias = tuple[Committer, list[Wanted], list[bytes]]
 """Who commits what, and what the answer has around its error codes."""
+Applied: TypeAlias = tuple[Shard, list[tuple[bytes, bytes | None]], int]
+"""What `Shard.stage` is to be given at once."""
 
 
 class QuickCommits:
@@ -150,26 +144,26 @@ class QuickCommits:
             self._sole[version, sole[0]] = (found, wanted[0][0], answer)
         return found, wanted, answer
 
-    def commit(self, committer: Committer, wanted: Sequence[Wanted], answer: CommitAnswer) -> bool:
-        """Store all of it, with others of this turn; False if that is for the general way to do, and then
-        nothing has changed."""
+    def commit(self, committer: Committer, wanted: Sequence[Wanted]) -> Applied | None:
+        """Apply all of it, and say what is to be stored for it before anything else happens; None if that is
+        for the general way to do, and then nothing has changed."""
         shard = self._shards.get(committer.index)
         if shard is None or not shard.takes_records:
-            return False
+            return None
         machine = shard.machine
         assert isinstance(machine, GroupMachine), machine
         group_id, generation = committer.group_id, committer.generation
         group = machine.groups.get(group_id)
         if group is None:
             if generation >= 0:
-                return False
+                return None
         elif (
             group.check_commit(
                 member_id=committer.member_id, instance_id=committer.instance_id, generation=generation
             )
             is not None
         ):
-            return False
+            return None
         now_ms = self._clock.wall_ms()
         records: list[tuple[bytes, bytes | None]] = []
         committed: list[tuple[str, int, CommittedOffset]] = []
@@ -182,9 +176,9 @@ class QuickCommits:
                 try:
                     metadata = raw.decode()
                 except UnicodeDecodeError:
-                    return False
+                    return None
                 if len(metadata) > machine.settings.offset_metadata_max:
-                    return False
+                    return None
                 size_bytes += len(raw) + _LENGTH_MAX
                 value = _VALUE_START.pack(OFFSET_VALUE, offset, leader_epoch) + uvarint(len(raw) + 1) + raw
                 value += _TIME.pack(now_ms) + value_end
@@ -197,14 +191,12 @@ class QuickCommits:
             )
             committed.append((topic, partition, stored))
         if size_bytes > shard.batch_bytes_max:
-            return False
+            return None
         for topic, partition, stored in committed:
             machine.put_offset(group_id, topic, partition, stored)
-        if group is not None and generation >= 0:
+        if generation >= 0 and group is not None:
             shard.set_timers(group.committed(committer.member_id, now_ms))
-        answer.admitted()
-        shard.stage(records, size_bytes, answer)
-        return True
+        return shard, records, size_bytes
 
     def _meet(self, version: int, head: bytes) -> Committer | None:
         said = read_head(head, version)

@@ -232,7 +232,7 @@ def test_losing_the_partition_refuses_what_is_not_committed(tmp_path: Path, is_w
             assert told.outcomes == [], "not in the midst of the change"
             await asyncio.sleep(0)
             assert [type(error) for error in told.outcomes] == [NotCoordinator]
-            assert not shard.takes_records
+            assert shard.is_over
             for _ in range(3):
                 await asyncio.sleep(0)
             assert len(told.outcomes) == 1

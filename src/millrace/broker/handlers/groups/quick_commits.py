@@ -20,25 +20,24 @@ _NO_ERROR: Final = b"\0\0"
 class CommitSlot(Slot):
     """The place of an answer, and what is needed to make it."""
 
-    __slots__ = ("_correlation_id", "_pieces", "_route", "_sender", "_started")
+    __slots__ = ("_correlation_id", "_pieces", "_route", "_started", "_ticks")
 
     def __init__(
         self, connection: Connection, route: Route, correlation_id: int, started: float, pieces: list[bytes]
     ) -> None:
-        super().__init__(connection)
-        self._sender = connection
+        # Slot's own, without the call.
+        self._connection = connection
+        self._response = None
+        self._ticks = connection.ticks
         self._route = route
         self._correlation_id = correlation_id
         self._started = started
         self._pieces = pieces
 
-    def admitted(self) -> None:
-        self._sender.take_place(self)
-
     def settled(self, error: MillraceError | None) -> None:
         """The offsets are stored, or will never be: answer."""
         route = self._route
-        route.stats.record(self._sender.ticks() - self._started)
+        route.stats.record(self._ticks() - self._started)
         code = _NO_ERROR if error is None else error_code(error).to_bytes(2, "big", signed=True)
         body = code.join(self._pieces)
         self.complete(response_frame(self._correlation_id, body, flexible=route.flexible_response))
@@ -59,5 +58,11 @@ def quick_offset_commit(
     if commit is None:
         return False
     committer, wanted, pieces = commit
+    applied = commits.commit(committer, wanted)
+    if applied is None:
+        return False
+    shard, records, size_bytes = applied
     answer = CommitSlot(connection, route, correlation_id, started, pieces)
-    return commits.commit(committer, wanted, answer)
+    connection.take_place(answer)
+    shard.stage(records, size_bytes, answer)
+    return True
