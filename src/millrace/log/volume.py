@@ -15,6 +15,7 @@ import shutil
 import threading
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from millrace.log import whole_disk_sync
 from millrace.log.errors import (
     DirectoryLocked,
     DiskFailed,
@@ -105,6 +106,12 @@ class Volume(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed or removed in this directory last."""
+
+    @property
+    def can_sync_everything(self) -> bool: ...
+
+    def sync_everything(self, path: str) -> None:
+        """Return when all files and names that share a disk with this directory are on it as they are now."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
@@ -391,6 +398,16 @@ class DiskVolume:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            raise storage_error(error, "sync", path) from error
+
+    @property
+    def can_sync_everything(self) -> bool:
+        return whole_disk_sync.IS_POSSIBLE
+
+    def sync_everything(self, path: str) -> None:
+        try:
+            whole_disk_sync.sync_file_system_of(path)
         except OSError as error:
             raise storage_error(error, "sync", path) from error
 

@@ -17,6 +17,7 @@ from millrace.log.errors import (
     DiskFull,
     FileMissing,
     ReadOnlyDisk,
+    StorageError,
     TooManyOpenFiles,
 )
 from millrace.log.volume import DiskVolume, Volume, storage_error
@@ -258,3 +259,31 @@ def test_the_same_seed_loses_the_same() -> None:
 
     assert [survivors(seed) for seed in range(10)] == [survivors(seed) for seed in range(10)]
     assert len({survivors(seed) for seed in range(10)}) > 1
+
+
+def test_everything_can_be_synced_at_once(place: Place) -> None:
+    if not place.volume.can_sync_everything:
+        pytest.skip("needs Linux 5.8 or newer")
+    place.volume.make_directory(place.path("below"))
+    file = place.volume.file(place.path("below/a"), create=True)
+    file.write_at(0, b"hello")
+    place.volume.sync_everything(place.root)
+    assert file.read_at(0, 5) == b"hello"
+    with pytest.raises(StorageError):
+        place.volume.sync_everything(place.path("absent"))
+
+
+def test_a_crash_keeps_what_was_synced_all_at_once() -> None:
+    volume = SimVolume(random.Random(1))
+    volume.make_directory("/data/below")
+    volume.file("/data/below/a", create=True).write_at(0, b"kept")
+    volume.file("/data/old", create=True).write_at(0, b"moved")
+    volume.rename("/data/old", "/data/new")
+    volume.sync_everything("/data")
+    volume.file("/data/below/a").write_at(4, b"lost")
+    volume.file("/data/late", create=True).write_at(0, b"lost")
+    volume.crash()
+    assert volume.read_bytes("/data/below/a") == b"kept"
+    assert volume.read_bytes("/data/new") == b"moved"
+    assert not volume.exists("/data/old")
+    assert not volume.exists("/data/late")

@@ -22,5 +22,9 @@ class UnsyncedVolume(DiskVolume):
         return
 
     @override
+    def sync_everything(self, path: str) -> None:
+        return
+
+    @override
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         super().write_bytes(path, data, durable=False)
