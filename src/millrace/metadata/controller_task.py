@@ -61,9 +61,14 @@ class ControllerTask:
         try:
             while True:
                 self._changed.clear()
-                delay_s = max(self._next_rebalance_s - loop.time(), 0.0)
+                now_s = loop.time()
+                is_rebalance_due = now_s >= self._next_rebalance_s
+                if is_rebalance_due:
+                    # Whoever the controller is: to wait for a time that is past is not to sleep at all.
+                    self._next_rebalance_s = now_s + self._settings().rebalance_interval_ms / 1000
+                delay_s = max(self._next_rebalance_s - now_s, 0.0)
                 try:
-                    await self._step(loop.time())
+                    await self._step(is_rebalance_due=is_rebalance_due)
                 except MetadataError as error:
                     log.warning("the controller tries again in %d ms: %s", RETRY_MS, error)
                     self._settled = None
@@ -79,7 +84,7 @@ class ControllerTask:
         except TimeoutError:
             return
 
-    async def _step(self, now_s: float) -> None:
+    async def _step(self, *, is_rebalance_due: bool) -> None:
         metadata = self._metadata
         broker = metadata.image.brokers.get(self._node_id)
         if broker is None or broker.incarnation != self._incarnation:
@@ -98,8 +103,8 @@ class ControllerTask:
         await self._settle(image)
         if metadata.image.filling:
             await self._fill()
-        if now_s >= self._next_rebalance_s:
-            await self._rebalance(now_s)
+        if is_rebalance_due:
+            await self._rebalance()
 
     async def _settle(self, image: Image) -> None:
         count = await self._metadata.settle(
@@ -142,9 +147,8 @@ class ControllerTask:
             await metadata.end_filling(done, controller_revision=office)
             log.info("new brokers have their share of the replicas", extra={"brokers": done})
 
-    async def _rebalance(self, now_s: float) -> None:
+    async def _rebalance(self) -> None:
         settings = self._settings()
-        self._next_rebalance_s = now_s + settings.rebalance_interval_ms / 1000
         if not settings.is_rebalance_enabled:
             return
         count = await self._metadata.restore_preferred_leaders(

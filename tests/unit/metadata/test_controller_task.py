@@ -10,6 +10,7 @@ import pytest
 from millrace.core.ids import Epoch, NodeId
 from millrace.metadata import records
 from millrace.metadata.commands import Policy
+from millrace.metadata.controller_task import ControllerTask
 from millrace.metadata.errors import Conflict
 from millrace.metadata.image import NO_LEADER
 from millrace.metadata.service import Metadata, NewTopic
@@ -104,6 +105,29 @@ def test_leaders_go_back_to_where_they_are_preferred() -> None:
             )
             assert cluster.partition().leader == 1
             await cluster.until_led_by(2, within_s=2 * REBALANCE_MS / 1000)
+
+    run_virtually(body())
+
+
+def test_brokers_that_are_not_the_controller_sleep_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the time came to look at preferred leaders they found that it was not for them to do, and looked
+    again at once, for ever: an idle broker kept a core busy."""
+    steps: list[NodeId] = []
+    step = ControllerTask._step
+
+    async def counted_step(task: ControllerTask, *, is_rebalance_due: bool) -> None:
+        steps.append(task._node_id)
+        assert len(steps) < 1_000, "it never sleeps"
+        await step(task, is_rebalance_due=is_rebalance_due)
+
+    monkeypatch.setattr(ControllerTask, "_step", counted_step)
+
+    async def body() -> None:
+        async with cluster_of(1, 2, 3):
+            await asyncio.sleep(1)
+            begun = len(steps)
+            await asyncio.sleep(10 * REBALANCE_MS / 1000)
+            assert len(steps) - begun <= 3 * 11
 
     run_virtually(body())
 
