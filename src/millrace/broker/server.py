@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 SWEEP_INTERVAL_S: Final = 1.0
+CALM_SWEEP_INTERVAL_S: Final = 5.0
+"""While no connection has anything unfinished: only idle ones are looked for then."""
 BACKLOG: Final = 1_024
 
 
@@ -186,12 +188,21 @@ class Server:
         return False
 
     def _sweep_connections(self) -> None:
-        """Once a second: who was silent too long, sends a frame too slowly or does not read its answers is
-        cut off."""
+        """Who was silent too long, sends a frame too slowly or does not read its answers is cut off. Less
+        often while all is calm, so that a broker that does nothing stays asleep."""
         now = self.loop.time()
+        is_calm = True
         for connection in list(self._connections):
             self._check_deadlines(connection, now)
-        self._sweep = self.loop.call_later(SWEEP_INTERVAL_S, self._sweep_connections)
+            if connection.frame_since is not None or connection.out.is_congested:
+                is_calm = False
+        interval_s = self._calm_interval_s() if is_calm else SWEEP_INTERVAL_S
+        self._sweep = self.loop.call_later(interval_s, self._sweep_connections)
+
+    def _calm_interval_s(self) -> float:
+        """Short beside the time that a connection has, which counts from the sweep that first sees it."""
+        shortest_s = min(self.limits.frame_timeout_s, self.limits.idle_timeout_s)
+        return min(max(shortest_s / 5, SWEEP_INTERVAL_S), CALM_SWEEP_INTERVAL_S)
 
     def _check_deadlines(self, connection: Connection, now: float) -> None:
         if connection.has_unfinished_frame:

@@ -92,6 +92,11 @@ class LogDirectory:
         self._random = random_source
         self._lock: DirectoryLock | None = None
         self._dirty: dict[LogFiles, None] = {}
+        self._resting: asyncio.Event | None = None
+        """Set when there is something to flush or to remove; None while nobody waits for that."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._saved: dict[str, dict[TopicPartition, int]] = {}
+        """What the checkpoints say, by file: what has not changed is not written again."""
         self._new_removals: list[_Removal] = []
         self._removals: list[tuple[float, _Removal]] = []
 
@@ -105,6 +110,7 @@ class LogDirectory:
 
     def mark_dirty(self, log: LogFiles) -> None:
         self._dirty[log] = None
+        self._stir()
 
     def fence(self, reason: str) -> None:
         """Take no more writes: what the disk last did to them is unknown."""
@@ -116,6 +122,7 @@ class LogDirectory:
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         self._new_removals += [_Removal(path, is_tree=False, delay_ms=delay_ms) for path in paths]
+        self._stir()
 
     # Starting
 
@@ -197,6 +204,7 @@ class LogDirectory:
             directory = f"{path}/{entry.name}"
             if entry.name.endswith(DELETE_DIRECTORY_SUFFIX):
                 self._new_removals.append(_Removal(directory, is_tree=True, delay_ms=0))
+                self._stir()
                 continue
             topic_partition = parse_directory_name(entry.name)
             if topic_partition is None:
@@ -335,17 +343,18 @@ class LogDirectory:
         aside = f"{self.path}/{deleted_directory_name(log.topic_partition, self._ids.topic_id().hex())}"
         self.volume.rename(log.path, aside)
         self._new_removals.append(_Removal(aside, is_tree=True, delay_ms=log.config.file_delete_delay_ms))
+        self._stir()
 
     # Background work
 
     async def run(self) -> None:
         """Flush, remove and save checkpoints until cancelled."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         settings = self.settings
         next_checkpoint = loop.time() + settings.checkpoint_interval_ms / 1000
         next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
         while True:
-            await asyncio.sleep(self._tick_s())
+            await self._rest(until_s=min(next_checkpoint, next_high_watermark))
             try:
                 await self.flush_dirty()
                 await self.remove_due()
@@ -360,6 +369,28 @@ class LogDirectory:
             except StorageError as error:
                 # Disk full, most likely: the next round tries again, and appends report it themselves.
                 logger.warning("background work in %s: %s", self.path, error)
+
+    async def _rest(self, *, until_s: float) -> None:
+        """Until it is time to flush what was written. A directory in which nothing happens is left alone
+        until the next checkpoint is due."""
+        # Before the look: what comes after it is told.
+        stirred = self._resting = asyncio.Event()
+        try:
+            if self.offline_reason is None and not (self._dirty or self._new_removals or self._removals):
+                async with asyncio.timeout_at(until_s):
+                    await stirred.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._resting = None
+        await asyncio.sleep(self._tick_s())
+
+    def _stir(self) -> None:
+        """There is something to do, said by whatever thread."""
+        resting = self._resting
+        if resting is not None and self._loop is not None:
+            self._resting = None
+            self._loop.call_soon_threadsafe(resting.set)
 
     def _tick_s(self) -> float:
         shortest_ms = min(
@@ -452,7 +483,9 @@ class LogDirectory:
     async def _save(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         loop = asyncio.get_running_loop()
         path = f"{self.path}/{name}"
-        await loop.run_in_executor(None, checkpoints.write_offsets, self.volume, path, offsets)
+        if offsets != self._saved.get(name):
+            await loop.run_in_executor(None, checkpoints.write_offsets, self.volume, path, offsets)
+            self._saved[name] = offsets
 
     # Sums
 
