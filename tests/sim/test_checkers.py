@@ -10,15 +10,20 @@ from millrace.sim.history import (
     Assigned,
     Copying,
     Event,
+    FencedItself,
     FinalRead,
     History,
+    LateEndAccepted,
     MayBeLost,
     OffsetCommitted,
     OffsetFetched,
+    OffsetsExpire,
     Polled,
     ReplicaRead,
+    ReplicasWanted,
     Sent,
     SequenceBroken,
+    ServedWithoutLease,
     TopicDeleted,
     TransactionEnded,
     TransactionRead,
@@ -115,10 +120,14 @@ def fetched(offset: int, *, at: int = 6) -> OffsetFetched:
     return OffsetFetched(at=at, group="g", topic=T, partition=0, offset=offset, asked_at=at - 1)
 
 
-def copy(node_id: int, *batches: tuple[int, int]) -> ReplicaRead:
+def copy(node_id: int, *batches: tuple[int, int], end: int = 4) -> ReplicaRead:
     return ReplicaRead(
-        at=9, node_id=node_id, topic=T, partition=0, log_start=0, high_watermark=4, batches=batches
+        at=9, node_id=node_id, topic=T, partition=0, log_start=0, high_watermark=end, batches=batches
     )
+
+
+def wanted_on(*node_ids: int) -> ReplicasWanted:
+    return ReplicasWanted(at=8, topic=T, partition=0, node_ids=node_ids)
 
 
 def checks_failed(*events: Event) -> list[str]:
@@ -174,17 +183,33 @@ BROKEN: dict[str, tuple[Event, ...]] = {
         ended("commit", producer="b"),
     ),
     "hanging transaction": (final(committed_only=True, end=5, stable=3),),
+    "fenced itself": (FencedItself(at=1, producer="p", reason="EndTxn: PRODUCER_FENCED"),),
+    "late end": (LateEndAccepted(at=1, producer="p", transaction=2),),
     "not copied": (Copying(at=0, source=T, target="copies"), final((0, 1), committed_only=True)),
     "copies differ": (copy(1, (0, 11), (3, 12)), copy(2, (0, 11), (3, 13))),
+    "copy incomplete": (wanted_on(1, 2), copy(1), copy(2, end=3)),
+    "copy left over": (wanted_on(1), copy(1), copy(2)),
+    "served without a lease": (
+        ServedWithoutLease(at=9, host="10.0.0.1", what="Fetch", asked_at=8, gone_at=5),
+    ),
     "two owners": (assigned("m1", 1), assigned("m2", 1)),
     "commit of an old generation": (assigned("m1", 1), assigned("m2", 2, at=2), committed(5, at=8)),
     "committed offset went back": (committed(5), fetched(4)),
 }
+FORGOTTEN_TOO_EARLY = (OffsetsExpire(at=0, after_ms=1_000), committed(5, at=500), fetched(-1, at=1_200))
 
 
 @pytest.mark.parametrize("check", BROKEN)
 def test_a_broken_promise_is_found(check: str) -> None:
     assert check in checks_failed(*BROKEN[check])
+
+
+def test_offsets_that_are_forgotten_before_their_time_are_found() -> None:
+    assert checks_failed(*FORGOTTEN_TOO_EARLY) == ["committed offset went back"]
+
+
+def test_a_copy_that_is_missing_is_found() -> None:
+    assert checks_failed(wanted_on(1, 2), copy(1)) == ["copy incomplete"]
 
 
 SOUND: dict[str, tuple[Event, ...]] = {
@@ -230,6 +255,22 @@ SOUND: dict[str, tuple[Event, ...]] = {
         copy(1, (0, 11), (4, 12)),
         copy(2, (0, 11), (4, 13)),
     ),
+    "offsets that nobody committed for long enough": (
+        OffsetsExpire(at=0, after_ms=1_000),
+        committed(5, at=500),
+        fetched(-1, at=1_600),
+        committed(2, at=1_700),
+        fetched(2, at=1_800),
+    ),
+    "a group that was forgotten and begins anew": (
+        OffsetsExpire(at=0, after_ms=1_000),
+        assigned("m1", 3, at=1),
+        committed(5, generation=3, at=500),
+        assigned("m2", 1, at=1_600),
+        assigned("m2", 3, at=1_700),
+        committed(5, generation=3, at=1_800),
+    ),
+    "copies where they should be": (wanted_on(1, 2), copy(1), copy(2)),
     "nothing at all": (),
 }
 

@@ -7,6 +7,7 @@ import pytest
 
 from millrace.broker import fetcher
 from millrace.log.appending import Appended
+from millrace.metadata.session import BrokerSession
 from millrace.replica.following import FollowerLog, Position, position_of
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
@@ -14,11 +15,24 @@ from millrace.sim.run import run_scenario
 from millrace.sim.scenarios import BY_NAME
 
 SLOW_REPLICATION = "C-F1-F5-slow-replication"
+LEASE = "C-F11-lease"
 SEEDS = range(1, 6)
 
 
 @pytest.mark.parametrize(
-    "name", ["C-F25-no-fault", SLOW_REPLICATION, "C-F5-power-loss", "C-F11-pause", "C-partitions"]
+    "name",
+    [
+        "C-F25-no-fault",
+        SLOW_REPLICATION,
+        "C-F5-power-loss",
+        "C-F11-pause",
+        LEASE,
+        "C-F29-topics-come-and-go",
+        "C-F31-rolling-upgrade",
+        "C-partitions",
+        "C-reassign",
+        "C-admin",
+    ],
 )
 def test_nothing_is_violated(name: str) -> None:
     scenario = BY_NAME[name]
@@ -27,8 +41,8 @@ def test_nothing_is_violated(name: str) -> None:
     assert outcome.acked > 0, "nothing was acknowledged: the run shows nothing"
 
 
-def condemned_for(*, seconds: float) -> set[str]:
-    scenario = BY_NAME[SLOW_REPLICATION]
+def condemned_for(name: str = SLOW_REPLICATION, *, seconds: float) -> set[str]:
+    scenario = BY_NAME[name]
     for seed in SEEDS:
         outcome = run_scenario(seed, scenario.play, scenario.plan, seconds=seconds)
         if outcome.violations:
@@ -58,3 +72,14 @@ def test_following_without_a_look_at_epochs_is_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(fetcher, "position_of", without_epoch)
     assert {"copies differ", "inconsistent offsets", "lost write"} & condemned_for(seconds=40)
+
+
+def test_leading_on_without_a_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that it acknowledges can be wrong, since nobody replicates it; but it answers readers as if it
+    still led, while somebody else does."""
+
+    def stay(session: BrokerSession, reason: str) -> None:
+        return
+
+    monkeypatch.setattr(BrokerSession, "_fence", stay)
+    assert "served without a lease" in condemned_for(LEASE, seconds=40)

@@ -4,8 +4,10 @@ promises."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,14 @@ def test_another_seed_gives_another_history() -> None:
     scenario = BY_NAME["F25-no-fault"]
     first, second = (run_scenario(seed, scenario.play, scenario.plan, seconds=5.0).digest for seed in (1, 2))
     assert first != second
+
+
+def test_every_fault_has_a_scenario() -> None:
+    """The page says which scenarios show which fault: each fault is there, and each name exists."""
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (F\d+) \| (.+) \|$", page, re.MULTILINE))
+    assert list(rows) == [f"F{number}" for number in range(1, 34)]
+    for code, named in rows.items():
+        if not named.startswith(("does not apply", "every scenario")):
+            unknown = [name for name in named.split(", ") if name not in BY_NAME]
+            assert not unknown, (code, unknown)

@@ -15,11 +15,13 @@ from millrace.broker.surroundings import Surroundings
 from millrace.core.errors import MillraceError
 from millrace.log.compaction_runner import InlineRunner
 from millrace.sim.clients.client import Client
+from millrace.sim.clients.hours import WorkingHours
 from millrace.sim.clock import SimClock, SimIdSource
 from millrace.sim.history import Happened, History
 from millrace.sim.loop import SimLoop
 from millrace.sim.network import Network
 from millrace.sim.process import Process, State
+from millrace.sim.registrations import Registrations
 from millrace.sim.store import MemoryStore
 from millrace.sim.store_client import StoreClient
 from millrace.sim.volume import SimVolume
@@ -62,6 +64,8 @@ class Node:
         self.volume = SimVolume(cluster.fork(), wall_ms=self.clock.wall_ms)
         self.process: Process | None = None
         self.broker: Broker | None = None
+        self.new_broker = cluster.new_broker
+        """What the next start runs: another release, perhaps."""
         self.starts_count = 0
         self.exit_error: BaseException | None = None
         self._cluster = cluster
@@ -93,11 +97,11 @@ class Node:
         volume = self.volume
         settings = {
             **SETTINGS,
+            "log.dirs": DATA_DIRECTORY,
             **(CLUSTER_SETTINGS if len(cluster.nodes) > 1 else {}),
             **cluster.settings,
             "node.id": str(self.node_id),
             "listeners": f"PLAINTEXT://{self.host}:{PORT}",
-            "log.dirs": DATA_DIRECTORY,
         }
         surroundings = Surroundings(
             clock=self.clock,
@@ -113,7 +117,7 @@ class Node:
             host_name=self.host,
         )
         try:
-            self.broker = cluster.new_broker(broker_config.load(None, settings, {}), surroundings)
+            self.broker = self.new_broker(broker_config.load(None, settings, {}), surroundings)
             await self.broker.serve(stop)
         except MillraceError as error:
             self.exit_error = error
@@ -192,13 +196,18 @@ class Cluster:
         nodes: int = 1,
         settings: Mapping[str, str] | None = None,
         new_broker: Callable[..., Broker] = Broker,
+        negotiates: bool = False,
     ) -> None:
+        self.negotiates = negotiates
         self.chance = random.Random(seed)
         self.network = Network(self.fork())
         self.network.latency_s = self.chance.choice(LATENCIES_S)
         self.loop = SimLoop(self.network)
         self.history = History()
         self.store = MemoryStore()
+        self.hours = WorkingHours()
+        self.registrations = Registrations(lambda: int(self.loop.time() * 1000))
+        self.store.on_change = self.registrations.changed
         self.settings = dict(settings or {})
         self.new_broker = new_broker
         self.problem: str | None = None
@@ -206,6 +215,8 @@ class Cluster:
         self.clients: list[Process] = []
         self._clients_count = 0
         self.nodes = [Node(self, node_id) for node_id in range(1, nodes + 1)]
+        for node in self.nodes:
+            self.registrations.add(node.node_id, node.host)
 
     def fork(self) -> random.Random:
         """A source of chance of its own for each part: what one part draws does not change another's."""
@@ -244,7 +255,17 @@ class Cluster:
         process = Process(name, f"10.1.0.{self._clients_count}", self.fork())
         self.clients.append(process)
         bootstrap = [(node.host, PORT) for node in self.nodes]
-        return Client(name, bootstrap, self.loop, process.chance, self.history), process
+        client = Client(
+            name,
+            bootstrap,
+            loop=self.loop,
+            chance=process.chance,
+            history=self.history,
+            hours=self.hours,
+            registrations=self.registrations,
+            negotiates=self.negotiates,
+        )
+        return client, process
 
     def run_in(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         return self.loop.start_in(process, work)

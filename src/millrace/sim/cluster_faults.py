@@ -3,11 +3,16 @@ empty."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from millrace.broker.app import Broker
 from millrace.sim.cluster import Node
-from millrace.sim.faults import flip_bit, pick_running, start_again
+from millrace.sim.faults import flip_bit, kill, pick_running, start_again
 from millrace.sim.run import Run
 from millrace.sim.store_client import STORE_HOST
 from millrace.sim.volume import SimVolume
+
+CRASH_CHANCE: Final = 0.3
 
 
 async def cut_brokers(run: Run) -> None:
@@ -36,6 +41,21 @@ async def isolate(run: Run) -> None:
         network.cut(node.host, host)
     await run.sleep(1.0, 40.0)
     run.cluster.note(f"broker {node.node_id} is back in the network")
+    for host in hosts:
+        network.heal(node.host, host)
+
+
+async def cut_off_from_the_cluster(run: Run) -> None:
+    """A broker reaches neither the others nor the store, for longer than its lease; clients still reach it
+    (F11)."""
+    network = run.cluster.network
+    node = run.chance.choice(run.nodes)
+    hosts = [STORE_HOST, *(other.host for other in run.nodes if other is not node)]
+    run.cluster.note(f"cut broker {node.node_id} off from the cluster, not from clients")
+    for host in hosts:
+        network.cut(node.host, host)
+    await run.sleep(8.0, 40.0)
+    run.cluster.note(f"broker {node.node_id} is back in the cluster")
     for host in hosts:
         network.heal(node.host, host)
 
@@ -119,6 +139,23 @@ async def rolling_restart(run: Run) -> None:
             await node.stop()
             await start_again(run, node, (0.0, 1.0))
             await run.sleep(1.0, 10.0)
+
+
+async def roll_forward_and_back(run: Run) -> None:
+    """Every broker is replaced by the next release, one after the other, and by the last one again; now and
+    then one crashes on the way (F31)."""
+    before = run.plan.first_broker
+    assert before is not None
+    for release in (Broker, before):
+        for node in run.chance.sample(run.nodes, len(run.nodes)):
+            run.cluster.note(f"broker {node.node_id} becomes a {release.__name__}")
+            node.new_broker = release
+            if node.is_ready:
+                await node.stop()
+            await start_again(run, node, (0.0, 1.0))
+            await run.sleep(1.0, 10.0)
+            if run.chance.random() < CRASH_CHANCE:
+                await kill(run)
 
 
 async def flipped_bit_on_one(run: Run) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from millrace.sim import cluster_faults, faults
+from millrace.sim import admin_steps, cluster_faults, faults
 from millrace.sim.clients.producer import Workload
+from millrace.sim.older_broker import OlderBroker
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
 from millrace.sim.run import Plan
+from millrace.sim.seasons import SEASONS_SCENARIO
 
 _SAFE: Final = {"min.insync.replicas": "2"}
 _FASTER: Final = {"replica.lag.time.max.ms": "5000"}
@@ -22,6 +25,9 @@ THREE_FLUSHING: Final = Plan(
     settings={**_FASTER, **FLUSH_EVERY_MESSAGE},
     workload=Workload(pause_s=1.0),
 )
+FOUR: Final = Plan(nodes=4, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=1.0))
+"""So that replicas have somewhere to move to."""
+UPGRADED: Final = replace(THREE, first_broker=OlderBroker)
 CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
 
 CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
@@ -74,6 +80,12 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         about="a leader stands still past its lease",
     ),
     Named(
+        name="C-F11-lease",
+        play=again_and_again(cluster_faults.cut_off_from_the_cluster, faults.store_cut_off),
+        plan=THREE,
+        about="a leader without the others and the store, which clients still reach",
+    ),
+    Named(
         name="C-F12-F13-store",
         play=again_and_again(faults.store_outage, faults.store_cut_off, faults.store_compaction, faults.kill),
         plan=THREE,
@@ -86,6 +98,18 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         about="brokers cut off from each other, in one direction or both",
     ),
     Named(name="C-F25-no-fault", play=no_fault, plan=THREE, about="nothing happens"),
+    Named(
+        name="C-F29-topics-come-and-go",
+        play=again_and_again(admin_steps.fleeting_topic, admin_steps.growing_topic, every_s=(0.0, 2.0)),
+        plan=THREE,
+        about="topics deleted and created again, and topics that grow",
+    ),
+    Named(
+        name="C-F31-rolling-upgrade",
+        play=again_and_again(cluster_faults.roll_forward_and_back),
+        plan=UPGRADED,
+        about="brokers of an older release are replaced one by one, and again the other way",
+    ),
     Named(
         name="C-F32-slow",
         play=again_and_again(faults.slow_disk, faults.slow_link),
@@ -103,6 +127,37 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         play=again_and_again(cluster_faults.rolling_restart),
         plan=THREE,
         about="all brokers, one after the other, in order",
+    ),
+    Named(
+        name="C-reassign",
+        play=side_by_side(
+            admin_steps.move_replicas,
+            admin_steps.move_replicas,
+            admin_steps.put_leaders_back,
+            faults.kill,
+            faults.restart,
+            faults.pause,
+            cluster_faults.cut_brokers,
+            every_s=(0.5, 5.0),
+        ),
+        plan=FOUR,
+        about="replicas move between four brokers, which are killed, paused and cut off",
+    ),
+    Named(
+        name="C-admin",
+        play=side_by_side(
+            admin_steps.fleeting_topic,
+            admin_steps.growing_topic,
+            admin_steps.move_replicas,
+            admin_steps.put_leaders_back,
+            admin_steps.change_settings,
+            faults.kill,
+            faults.restart,
+            faults.store_cut_off,
+            every_s=(0.5, 5.0),
+        ),
+        plan=FOUR,
+        about="everything that people change while a cluster is used",
     ),
     Named(
         name="C-random",
@@ -125,9 +180,13 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
             cluster_faults.isolate,
             cluster_faults.quick_failovers,
             cluster_faults.failover_with_slow_replication,
+            admin_steps.move_replicas,
+            admin_steps.put_leaders_back,
+            admin_steps.change_settings,
             lines=1,
         ),
         plan=CALM,
         about="everything that three copies must bear, one at a time",
     ),
+    SEASONS_SCENARIO,
 )

@@ -6,9 +6,10 @@ The digest covers every event: two runs with the same digest had the same histor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, TypeVar
 
 E = TypeVar("E", bound="Event")
 
@@ -169,6 +170,48 @@ class TopicDeleted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedWithoutLease(Event):
+    """A broker did a leader's work for a request that left after its lease had ended, at `gone_at`."""
+
+    host: str
+    what: str
+    asked_at: int
+    gone_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FencedItself(Event):
+    """A producer without a successor was refused when it aborted a transaction that it had not begun."""
+
+    producer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateEndAccepted(Event):
+    """An EndTxn of a transaction that was over was taken for the end of the next one."""
+
+    producer: str
+    transaction: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsExpire(Event):
+    """From now on the offsets of a group may be forgotten when nobody committed any for so long."""
+
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasWanted(Event):
+    """Where the copies of a partition have to be in the end."""
+
+    topic: str
+    partition: int
+    node_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalRead(Event):
     """A partition from its first to its last offset, after everything was healed."""
 
@@ -194,14 +237,24 @@ class ReplicaRead(Event):
     """Base offset and checksum of each."""
 
 
+def _values_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
+    """All fields at once, which is quicker than what a dataclass says of itself."""
+    return attrgetter(*(field.name for field in fields(kind)))
+
+
 class History:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._digest = hashlib.sha256()
+        self._values_of: dict[type[Event], Callable[[Event], tuple[Any, ...]]] = {}
 
     def add(self, event: Event) -> None:
         self.events.append(event)
-        self._digest.update(repr(event).encode())
+        kind = type(event)
+        values_of = self._values_of.get(kind)
+        if values_of is None:
+            values_of = self._values_of[kind] = _values_of(kind)
+        self._digest.update(f"{kind.__name__}{values_of(event)!r}".encode())
 
     def of(self, kind: type[E]) -> Iterator[E]:
         return (event for event in self.events if isinstance(event, kind))

@@ -17,6 +17,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from millrace.core.override import override
+from millrace.sim.census import Census
 from millrace.sim.network import Network, SimServer, SimTransport
 from millrace.sim.process import CURRENT, Process, State
 
@@ -39,6 +40,41 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
 
+class _Timer(asyncio.TimerHandle):
+    """With less to do at its beginning and its end than asyncio's own: there are millions."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._scheduled = False
+        self._source_traceback = None
+        self._repr = None
+
+    @override
+    def cancel(self) -> None:
+        """It is passed over when its time comes."""
+        self._cancelled = True
+        self._callback = _nothing
+        self._args = ()
+
+
+def _nothing() -> None:
+    """What a cancelled timer does."""
+
+
 class Stuck(Exception):
     """Nothing is left to do, and what was waited for has not happened."""
 
@@ -53,6 +89,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures: list[str] = []
         """Exceptions that callbacks let escape: each is a bug in the program under test, or here."""
         self.callbacks_count = 0
+        self.census: Census | None = None
         self.kernel: Context = copy_context()
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -99,13 +136,10 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Timer(when, callback, args, self, context)
         self._number += 1
         heapq.heappush(self._timers, (when, self._number, handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are passed over when their time comes."""
 
     def _run_once(self) -> None:
         ready = self._ready
@@ -134,6 +168,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 process.parked.append(handle)
             return
         self.callbacks_count += 1
+        if self.census is not None:
+            self.census.count("sim" if process is None else process.name, handle)
         try:
             context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
         except (SystemExit, KeyboardInterrupt):

@@ -24,6 +24,7 @@ WINDOW_BYTES: Final = 256 * 1024
 HIGH_WATER_BYTES: Final = 64 * 1024
 CONNECT_TIMEOUT_S: Final = 10.0
 CONNECT_RETRY_S: Final = 0.25
+"""The first time; twice as long each time, as TCP does it."""
 GIVE_UP_S: Final = (10.0, 40.0)
 """How long a sender retransmits before it takes the connection for dead."""
 RETRANSMIT_S: Final = (0.2, 1.0)
@@ -448,10 +449,12 @@ class Network:
         process = current_process()
         await asyncio.sleep(self.latency(process.host, host))
         deadline = self.loop.time() + CONNECT_TIMEOUT_S
+        retry_s = CONNECT_RETRY_S
         while self.is_cut(process.host, host) or self.is_cut(host, process.host):
             if self.loop.time() >= deadline:
                 raise TimeoutError(110, f"connecting to {host}:{port} timed out")
-            await asyncio.sleep(CONNECT_RETRY_S)
+            await asyncio.sleep(min(retry_s, deadline - self.loop.time()))
+            retry_s *= 2
         server = self.listeners.get((host, port))
         await asyncio.sleep(self.latency(host, process.host))
         if server is None or server.process.state == State.DEAD:

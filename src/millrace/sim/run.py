@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,25 +12,21 @@ from typing import Any, Final
 from millrace.broker.app import Broker
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
+from millrace.sim.census import Census
 from millrace.sim.checkers import Violation, violations
 from millrace.sim.clients.admin import create_topic
-from millrace.sim.clients.client import ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
-from millrace.sim.clients.consumer import Consumer, read_everything
+from millrace.sim.clients.consumer import Consumer
 from millrace.sim.clients.consumer_member import ConsumerMember
 from millrace.sim.clients.copier import Copier
-from millrace.sim.clients.group_member import GroupMember
-from millrace.sim.clients.offsets import fetch_offsets
+from millrace.sim.clients.group_member import SESSION_TIMEOUT_MS, GroupMember
 from millrace.sim.clients.producer import IdempotentProducer, Workload
-from millrace.sim.clients.reading import LATEST, list_offset
 from millrace.sim.clients.transactional_producer import TransactionalProducer
 from millrace.sim.cluster import ClientFailed, Cluster, Node, TooLate
-from millrace.sim.history import ReplicaRead
+from millrace.sim.few_epochs import few_epochs
+from millrace.sim.history import OffsetsExpire
 from millrace.sim.loop import Stuck
 from millrace.sim.process import DiskSpeed, Process
-from millrace.sim.volume import UNBOUNDED, SimVolume
-from millrace.wire.batch_header import BatchHeader, read_header
-from millrace.wire.records import split_batches
+from millrace.sim.volume import UNBOUNDED
 
 ORDERS: Final = "orders"
 PAYMENTS: Final = "payments"
@@ -42,8 +38,6 @@ CONSUMER_GROUP: Final = "helpers"
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 SMALL_SEGMENTS: Final = {"internal.segment.bytes": "16384"}
 """So that every kind of file comes to its turn."""
-COPIES_S: Final = 20.0
-"""For followers to catch up and to hear what is committed."""
 END_S: Final = 600.0
 """How long after the last fault clients may take to come to an end."""
 
@@ -59,6 +53,20 @@ class Plan:
     workload: Workload = field(default_factory=Workload)
     with_transactions: bool = True
     with_groups: bool = True
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+    """Of members of classic groups; those of the consumer protocol have what the settings say."""
+    offsets_expire_ms: int | None = None
+    """How long after the last commit a group's offsets may be gone, if ever."""
+    first_broker: type[Broker] | None = None
+    """What brokers are at first, where they change; clients then ask each for the versions that it serves."""
+    epochs_max: int | None = None
+    """So many epochs does a transactional id have before it needs a new producer id; None for all 32767."""
+    variants: Sequence[Mapping[str, str]] = ()
+    """Further settings, of which the seed takes one set."""
+
+    def settings_for(self, seed: int) -> Mapping[str, str]:
+        variant = self.variants[seed % len(self.variants)] if self.variants else {}
+        return {**self.settings, **variant}
 
 
 Scenario = Callable[["Run"], Awaitable[None]]
@@ -69,10 +77,14 @@ class Outcome:
     seed: int
     digest: str
     simulated_s: float
+    quiet_s: float
+    """Of them, those in which clients were sent to rest."""
     events: int
     callbacks: int
     acked: int
     violations: list[Violation]
+    census: list[str] = field(default_factory=list)
+    """What ran how often, if that was asked for."""
 
 
 class Run:
@@ -84,7 +96,13 @@ class Run:
         self.seed = seed
         self.plan = plan
         self.seconds = seconds
-        self.cluster = Cluster(seed, nodes=plan.nodes, settings=plan.settings, new_broker=new_broker)
+        self.cluster = Cluster(
+            seed,
+            nodes=plan.nodes,
+            settings=plan.settings_for(seed),
+            new_broker=new_broker if plan.first_broker is None else plan.first_broker,
+            negotiates=plan.first_broker is not None,
+        )
         self.chance = self.cluster.fork()
         self.producers: list[IdempotentProducer] = []
         self.transactional: list[TransactionalProducer] = []
@@ -95,6 +113,10 @@ class Run:
         """What is read and checked in the end, with the partitions."""
         self.damaged: dict[str, None] = {}
         """Files in which a bit was flipped."""
+        self.in_use: dict[str, None] = {}
+        """Names of topics that one step has to itself."""
+        self.quiet_s = 0.0
+        self._number = 0
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self.admin, self.admin_process = self.cluster.client("admin")
 
@@ -117,31 +139,53 @@ class Run:
     async def begin(self) -> None:
         self.cluster.start()
         await self.cluster.until_ready()
-        for topic in (ORDERS, PAYMENTS, COPIES):
+        for topic in (ORDERS, PAYMENTS):
             await self.create_topic(topic)
+        # What is there to be copied can be compared with the copies only if these outlive it.
+        await self.create_topic(COPIES, {"retention.ms": "-1"})
+        if self.plan.offsets_expire_ms is not None:
+            self.cluster.history.add(
+                OffsetsExpire(at=int(self.cluster.loop.time() * 1000), after_ms=self.plan.offsets_expire_ms)
+            )
         self._start_clients()
 
-    async def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:
+    async def create_topic(
+        self, name: str, configs: Mapping[str, str] | None = None, *, partitions: int = len(PARTITIONS)
+    ) -> None:
         work = create_topic(
             self.admin,
             name,
-            partitions=len(PARTITIONS),
+            partitions=partitions,
             replicas=self.plan.replicas,
             configs={**SMALL_SEGMENTS, **self.plan.topic_configs, **(configs or {})},
         )
         await self.by_admin(work)
-        self.topics[name] = PARTITIONS
+        self.topics[name] = tuple(range(partitions))
 
     async def by_admin(self, work: Any) -> Any:
         return await self.cluster.run_in(self.admin_process, work)
 
+    def next_number(self) -> int:
+        """For names."""
+        self._number += 1
+        return self._number
+
+    def start_pair(self, topic: str, partitions: tuple[int, ...]) -> None:
+        """A producer and a consumer of their own for these partitions."""
+        name = f"{topic}-{'-'.join(map(str, partitions))}"
+        self._start_producer(f"producer-of-{name}", topic, partitions)
+        self._start_consumer(topic, committed_only=False, partitions=partitions, name=f"consumer-of-{name}")
+
+    def _start_producer(self, name: str, topic: str, partitions: tuple[int, ...]) -> None:
+        client, process = self.cluster.client(name)
+        producer = IdempotentProducer(client, topic, partitions, self.plan.workload)
+        self.producers.append(producer)
+        self.start(producer, process)
+
     def _start_clients(self) -> None:
         load = self.plan.workload
         for number in (1, 2):
-            client, process = self.cluster.client(f"producer-{number}")
-            producer = IdempotentProducer(client, ORDERS, PARTITIONS, load)
-            self.producers.append(producer)
-            self.start(producer, process)
+            self._start_producer(f"producer-{number}", ORDERS, PARTITIONS)
         self._start_consumer(ORDERS, committed_only=False)
         if self.plan.with_transactions:
             self._start_transactions(load)
@@ -153,7 +197,14 @@ class Run:
 
     def _start_member(self, kind: type[GroupMember], group: str, number: int) -> None:
         client, process = self.cluster.client(f"{group}-{number}")
-        member = kind(client, group, ORDERS, PARTITIONS, pause_s=2 * self.plan.workload.pause_s)
+        member = kind(
+            client,
+            group,
+            ORDERS,
+            PARTITIONS,
+            pause_s=2 * self.plan.workload.pause_s,
+            session_timeout_ms=self.plan.session_timeout_ms,
+        )
         self.members.append(member)
         self.start(member, process)
 
@@ -167,6 +218,7 @@ class Run:
             self.transactional.append(writer)
             self.start(writer, process)
         client, process = self.cluster.client("copier")
+        expire_ms = self.plan.offsets_expire_ms
         copier = Copier(
             client,
             ORDERS,
@@ -175,15 +227,23 @@ class Run:
             load,
             is_new=self.chance.random() < 0.5,
             timeout_ms=TRANSACTION_TIMEOUT_MS,
+            offsets_expire_s=None if expire_ms is None else expire_ms / 1000,
         )
         self.copiers.append(copier)
         self.start(copier, process)
         self._start_consumer(PAYMENTS, committed_only=True)
 
-    def _start_consumer(self, topic: str, *, committed_only: bool) -> None:
-        client, process = self.cluster.client(f"consumer-of-{topic}")
+    def _start_consumer(
+        self,
+        topic: str,
+        *,
+        committed_only: bool,
+        partitions: tuple[int, ...] = PARTITIONS,
+        name: str | None = None,
+    ) -> None:
+        client, process = self.cluster.client(name or f"consumer-of-{topic}")
         consumer = Consumer(
-            client, topic, PARTITIONS, committed_only=committed_only, pause_s=self.plan.workload.pause_s
+            client, topic, partitions, committed_only=committed_only, pause_s=self.plan.workload.pause_s
         )
         self.consumers.append(consumer)
         self.start(consumer, process)
@@ -201,53 +261,10 @@ class Run:
 
     # The end.
 
-    async def finish(self) -> None:
-        self.cluster.note("heal everything")
-        await self.heal()
-        await self._end(*self.producers, *self.transactional)
-        await self._until_stable()
-        await self._until_all_is_read()
-        await self._end(*self.copiers, *self.consumers, *self.members)
-        await self._until_stable()
-        for topic, partitions in self.topics.items():
-            for partition in partitions:
-                for committed_only in (False, True):
-                    await self.by_admin(
-                        read_everything(self.admin, topic, partition, committed_only=committed_only)
-                    )
-
-        if len(self.nodes) > 1:
-            await self._read_copies()
-
-    async def _read_copies(self) -> None:
-        """Let followers hear what is committed, then note what each broker has."""
-        await asyncio.sleep(COPIES_S)
-        for node in self.nodes:
-            assert node.broker is not None
-            for place, log in node.broker.directory.logs.items():
-                if log.config.cleanup_compact:
-                    # Each broker compacts when it likes.
-                    continue
-                batches = [
-                    (header.base_offset, header.crc)
-                    for segment in log.segments
-                    for header in _headers(node.volume, segment.file.path)
-                ]
-                self.cluster.history.add(
-                    ReplicaRead(
-                        at=int(self.cluster.loop.time() * 1000),
-                        node_id=node.node_id,
-                        topic=place.topic,
-                        partition=place.partition,
-                        log_start=log.log_start_offset,
-                        high_watermark=log.high_watermark,
-                        batches=tuple(batches),
-                    )
-                )
-
     async def heal(self) -> None:
         """All machines up and sound, all links whole, and every broker serving."""
         cluster = self.cluster
+        cluster.hours.open()
         cluster.store.set_available(True)
         for node in self.nodes:
             node.volume.capacity_bytes = UNBOUNDED
@@ -263,7 +280,7 @@ class Run:
         cluster.network.heal_all()
         await cluster.until_ready(120.0)
 
-    async def _end(self, *who: Any) -> None:
+    async def end(self, *who: Any) -> None:
         for each in who:
             each.is_stopping = True
         for each in who:
@@ -278,79 +295,6 @@ class Run:
                 self.cluster.stop_if_problem()
                 raise
 
-    async def _until_stable(self) -> None:
-        """Until no transaction is open any more, or should be; the checkers judge what is found then."""
-        deadline = self.cluster.loop.time() + 4 * TRANSACTION_TIMEOUT_MS / 1000
-        while not await self._is_stable():
-            await asyncio.sleep(0.5)
-            if self.cluster.loop.time() > deadline:
-                return
-
-    async def _is_stable(self) -> bool:
-        for topic, partitions in self.topics.items():
-            for partition in partitions:
-                stable = await self._end_of(topic, partition, committed_only=True)
-                if stable < await self._end_of(topic, partition, committed_only=False):
-                    return False
-        return True
-
-    async def _end_of(self, topic: str, partition: int, *, committed_only: bool) -> int:
-        for _ in range(1_000):
-            work = list_offset(self.admin, topic, partition, LATEST, committed_only=committed_only)
-            try:
-                return int(await self.by_admin(work))
-            except (Unanswered, ErrorAnswer):
-                self.admin.forget_leader(topic)
-                await asyncio.sleep(0.2)
-        raise TooLate(f"{topic}-{partition} does not tell where it ends")
-
-    async def _until_all_is_read(self) -> None:
-        for copier in self.copiers:
-            copier.is_idle = False
-        await self.cluster.until(
-            lambda: all(copier.is_idle for copier in self.copiers),
-            deadline_s=END_S,
-            what="the end of the copying",
-        )
-        await self._until_stable()
-        for consumer in self.consumers:
-            await self._until_at_the_end(consumer)
-        for group in dict.fromkeys(member.group for member in self.members):
-            await self._until_group_is_done(group)
-
-    async def _until_at_the_end(self, consumer: Consumer) -> None:
-        ends = {
-            partition: await self._end_of(consumer.topic, partition, committed_only=consumer.committed_only)
-            for partition in PARTITIONS
-        }
-        await self.cluster.until(
-            lambda: all(consumer.positions[partition] >= end for partition, end in ends.items()),
-            deadline_s=END_S,
-            what=f"{consumer.client.name} at the end",
-        )
-
-    async def _until_group_is_done(self, group: str) -> None:
-        ends = {
-            partition: await self._end_of(ORDERS, partition, committed_only=True) for partition in PARTITIONS
-        }
-        deadline = self.cluster.loop.time() + END_S
-        while self.cluster.loop.time() < deadline:
-            try:
-                found = await self.by_admin(fetch_offsets(self.admin, group, ORDERS, PARTITIONS))
-            except (Unanswered, ErrorAnswer):
-                found = {}
-            if found and all(found[partition] >= end for partition, end in ends.items()):
-                return
-            await asyncio.sleep(1.0)
-        raise TooLate(f"the group {group} has not read everything in {END_S:g} s")
-
-
-def _headers(volume: SimVolume, path: str) -> Iterator[BatchHeader]:
-    inode = volume.names.get(path)
-    if inode is not None:
-        for batch in split_batches(memoryview(bytes(inode.content))):
-            yield read_header(batch)
-
 
 def run_scenario(
     seed: int,
@@ -359,13 +303,16 @@ def run_scenario(
     *,
     seconds: float,
     new_broker: Callable[..., Broker] = Broker,
+    with_census: bool = False,
 ) -> Outcome:
     """Run it from its seed and judge what happened."""
     with _watched_log() as logged:
         run = Run(seed, plan, seconds, new_broker)
+        census = run.cluster.loop.census = Census() if with_census else None
         found: list[Violation] = []
         try:
-            run.cluster.loop.run(_play(run, scenario))
+            with few_epochs(plan.epochs_max):
+                run.cluster.loop.run(_play(run, scenario))
         except (TooLate, Stuck) as error:
             found.append(Violation("liveness", str(error)))
         except ClientFailed as error:
@@ -380,17 +327,22 @@ def run_scenario(
         seed=seed,
         digest=history.digest(),
         simulated_s=run.cluster.loop.time(),
+        quiet_s=run.quiet_s,
         events=len(history.events),
         callbacks=run.cluster.loop.callbacks_count,
         acked=sum(producer.acked_count for producer in run.producers),
         violations=found,
+        census=[] if census is None else census.lines(run.cluster.loop.time()),
     )
 
 
 async def _play(run: Run, scenario: Scenario) -> None:
+    # The ending knows the run, and a run is ended here.
+    from millrace.sim.ending import Ending
+
     await run.begin()
     await scenario(run)
-    await run.finish()
+    await Ending(run).finish()
 
 
 class _Failures(logging.Handler):

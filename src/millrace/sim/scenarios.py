@@ -6,14 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import faults
-from millrace.sim.clients.admin import delete_topic
-from millrace.sim.clients.consumer import Consumer
-from millrace.sim.clients.producer import IdempotentProducer, Workload
+from millrace.sim import admin_steps, faults
+from millrace.sim.clients.producer import Workload
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
-from millrace.sim.history import TopicDeleted
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
-from millrace.sim.run import PARTITIONS, Plan, Run
+from millrace.sim.run import Plan, Run
 
 SECONDS: Final = 60.0
 """How long faults go on if nobody says otherwise."""
@@ -28,32 +25,6 @@ async def idle_producers(run: Run) -> None:
         await run.sleep(10.0, 250.0)
         if run.chance.random() < 0.3:
             await faults.kill(run)
-
-
-async def topics_come_and_go(run: Run) -> None:
-    """A topic is deleted and created again under its name, with clients that do not know (F29)."""
-    cluster = run.cluster
-    number = 0
-    while run.time_left() > 0:
-        number += 1
-        name = "fleeting"
-        await run.create_topic(name)
-        del run.topics[name]
-        client, process = cluster.client(f"visitor-{number}")
-        producer = IdempotentProducer(client, name, PARTITIONS, run.plan.workload)
-        reader_client, reader_process = cluster.client(f"watcher-{number}")
-        consumer = Consumer(reader_client, name, PARTITIONS, committed_only=False, pause_s=0.3)
-        _ = cluster.run_in(process, producer.run())
-        _ = cluster.run_in(reader_process, consumer.run())
-        await run.sleep(2.0, 10.0)
-        cluster.note(f"delete {name}")
-        await run.by_admin(delete_topic(run.admin, name))
-        cluster.history.add(TopicDeleted(at=int(cluster.loop.time() * 1000), topic=name))
-        if run.chance.random() < 0.4:
-            await faults.kill(run)
-        await run.sleep(0.0, 3.0)
-        cluster.end_client(process)
-        cluster.end_client(reader_process)
 
 
 async def store_goes_back(run: Run) -> None:
@@ -83,6 +54,7 @@ async def store_goes_back(run: Run) -> None:
 SINGLE: Final = Plan()
 WITHOUT_TRANSACTIONS: Final = Plan(with_transactions=False)
 FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
+FEW_EPOCHS: Final = Plan(epochs_max=6)
 CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
 """Less load, for long runs."""
 EXPIRING: Final = Plan(
@@ -159,6 +131,12 @@ SCENARIOS: Final[Sequence[Named]] = (
         about="late batches, lost answers, time-outs, successors",
     ),
     Named(
+        name="F17-last-epochs",
+        play=again_and_again(faults.kill, faults.cut_off_client, faults.pause, faults.reset_connections),
+        plan=FEW_EPOCHS,
+        about="producers whose epochs are used up while they end, time out or are fenced",
+    ),
+    Named(
         name="F19-kill",
         play=again_and_again(faults.kill, every_s=(0.5, 5.0)),
         plan=SINGLE,
@@ -187,7 +165,10 @@ SCENARIOS: Final[Sequence[Named]] = (
     ),
     Named(name="F25-no-fault", play=no_fault, plan=SINGLE, about="nothing happens"),
     Named(
-        name="F29-topics-come-and-go", play=topics_come_and_go, plan=SINGLE, about="delete and create again"
+        name="F29-topics-come-and-go",
+        play=again_and_again(admin_steps.fleeting_topic, every_s=(0.0, 0.1)),
+        plan=SINGLE,
+        about="delete and create again",
     ),
     Named(
         name="F32-slow",

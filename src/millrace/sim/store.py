@@ -4,7 +4,7 @@ back."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from millrace.metadata.errors import Conflict, StoreUnavailable
 from millrace.metadata.store import (
@@ -25,6 +25,8 @@ class MemoryStore:
     def __init__(self, *, operations_max: int = 1_000_000) -> None:
         self.operations_max = operations_max
         self.commit_count = 0
+        self.on_change: Callable[[Sequence[KeyChange]], None] | None = None
+        """Told of every change at the moment it is made."""
         self._entries: dict[str, Versioned] = {}
         self._lease_of: dict[str, LeaseId] = {}
         self._feed = ChangeFeed(0)
@@ -48,22 +50,34 @@ class MemoryStore:
         self._lease_of.clear()
         self._feed.reset(snapshot.revision)
 
-    # The interface.
+    # The interface, and the same at once for those who bring their own delays.
 
     async def open(self) -> None:
-        await self._reach()
+        await _next_turn()
+        self.open_now()
+
+    def open_now(self) -> None:
+        self._check_available()
 
     async def close(self) -> None:
         self._leases.close()
 
     async def load(self) -> Snapshot:
-        await self._reach()
+        await _next_turn()
+        return self.load_now()
+
+    def load_now(self) -> Snapshot:
+        self._check_available()
         return Snapshot(self._feed.revision, dict(self._entries))
 
     async def commit(
         self, *, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[str] = ()
     ) -> int:
-        await self._reach()
+        await _next_turn()
+        return self.commit_now(compares, puts, deletes)
+
+    def commit_now(self, compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[str]) -> int:
+        self._check_available()
         operations = max(len(compares), len(puts) + len(deletes))
         assert operations <= self.operations_max, (operations, self.operations_max)
         keys = [put.key for put in puts] + list(deletes)
@@ -82,21 +96,31 @@ class MemoryStore:
         return self._feed.watch(after_revision)
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        await self._reach()
+        await _next_turn()
+        return self.grant_lease_now(ttl_ms)
+
+    def grant_lease_now(self, ttl_ms: int) -> LeaseId:
+        self._check_available()
         return self._leases.grant(ttl_ms)
 
     async def keep_alive(self, lease_id: LeaseId) -> int:
-        await self._reach()
+        await _next_turn()
+        return self.keep_alive_now(lease_id)
+
+    def keep_alive_now(self, lease_id: LeaseId) -> int:
+        self._check_available()
         return self._leases.keep_alive(lease_id)
 
     async def revoke_lease(self, lease_id: LeaseId) -> None:
-        await self._reach()
+        await _next_turn()
+        self.revoke_lease_now(lease_id)
+
+    def revoke_lease_now(self, lease_id: LeaseId) -> None:
+        self._check_available()
         if self._leases.end(lease_id):
             self._end_lease(lease_id)
 
-    async def _reach(self) -> None:
-        # A real store answers in a later turn of the loop; so must this one, or races stay unseen.
-        await asyncio.sleep(0)
+    def _check_available(self) -> None:
         if not self._is_available:
             raise StoreUnavailable("the simulated store is away")
 
@@ -118,4 +142,11 @@ class MemoryStore:
             del self._entries[key]
             self._lease_of.pop(key, None)
             changes.append(KeyChange(key, None, revision))
+        if self.on_change is not None:
+            self.on_change(changes)
         self._feed.publish(ChangeBatch(revision, tuple(changes)))
+
+
+async def _next_turn() -> None:
+    """A real store answers in a later turn of the loop; so must this one, or races stay unseen."""
+    await asyncio.sleep(0)

@@ -4,8 +4,8 @@ after the store has done what was asked."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, TypeVar
 
 from millrace.metadata.errors import StoreUnavailable
 from millrace.metadata.store import ChangeBatch, Compare, LeaseId, Put, Snapshot
@@ -30,20 +30,18 @@ class StoreClient:
         self.operations_max = store.operations_max
 
     async def open(self) -> None:
-        await self._ask(self._store.open)
+        await self._ask(self._store.open_now)
 
     async def close(self) -> None:
         """The store is not this broker's to close."""
 
     async def load(self) -> Snapshot:
-        return await self._ask(self._store.load)
+        return await self._ask(self._store.load_now)
 
     async def commit(
         self, *, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[str] = ()
     ) -> int:
-        return await self._ask(
-            lambda: self._store.commit(compares=compares, puts=puts, deletes=deletes), is_change=True
-        )
+        return await self._ask(lambda: self._store.commit_now(compares, puts, deletes), is_change=True)
 
     async def watch(self, after_revision: int) -> AsyncIterator[ChangeBatch]:
         await self._reach()
@@ -56,19 +54,18 @@ class StoreClient:
             yield batch
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        return await self._ask(lambda: self._store.grant_lease(ttl_ms), is_change=True)
+        return await self._ask(lambda: self._store.grant_lease_now(ttl_ms), is_change=True)
 
     async def keep_alive(self, lease_id: LeaseId) -> int:
-        return await self._ask(lambda: self._store.keep_alive(lease_id), is_change=True)
+        return await self._ask(lambda: self._store.keep_alive_now(lease_id), is_change=True)
 
     async def revoke_lease(self, lease_id: LeaseId) -> None:
-        await self._ask(lambda: self._store.revoke_lease(lease_id), is_change=True)
+        await self._ask(lambda: self._store.revoke_lease_now(lease_id), is_change=True)
 
-    async def _ask(self, work: Callable[[], Coroutine[Any, Any, T]], *, is_change: bool = False) -> T:
+    async def _ask(self, work: Callable[[], T], *, is_change: bool = False) -> T:
         await self._reach()
         # In nobody's context: what the store does, and the lease that it keeps, outlive the one who asked.
-        task = self._loop.create_task(work(), context=self._loop.kernel.copy())
-        answer = await asyncio.shield(task)
+        answer = self._loop.kernel.run(work)
         await asyncio.sleep(self._latency())
         if is_change and self._is_cut():
             await asyncio.sleep(TIMEOUT_S)

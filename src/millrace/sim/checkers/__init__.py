@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from millrace.sim.checkers import groups, order, records, replicas, transactions
+from millrace.sim.checkers import groups, leases, order, records, replicas, transactions
 from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import History
 
@@ -26,8 +26,12 @@ ALL: Final[tuple[Check, ...]] = (
     transactions.nothing_aborted_is_read,
     transactions.information_flows_one_way,
     transactions.no_transaction_hangs,
+    transactions.nobody_fences_itself,
+    transactions.late_ends_are_refused,
     transactions.copies_are_complete,
     replicas.copies_are_equal,
+    replicas.copies_are_whole,
+    leases.nobody_serves_without_a_lease,
     groups.partitions_have_one_owner,
     groups.only_owners_commit,
     groups.commits_do_not_go_back,

@@ -10,6 +10,7 @@ from millrace.sim.history import (
     FinalRead,
     History,
     MayBeLost,
+    OffsetsExpire,
     Polled,
     Sent,
     TopicDeleted,
@@ -45,6 +46,7 @@ class Facts:
         self.final: dict[tuple[str, int, bool], FinalRead] = {
             (event.topic, event.partition, event.committed_only): event for event in history.of(FinalRead)
         }
+        self.offsets_expire_ms = next((event.after_ms for event in history.of(OffsetsExpire)), None)
         self._lost: dict[Place, list[tuple[int, int]]] = {}
         for event in history.of(MayBeLost):
             place = (event.topic, event.partition)
@@ -60,6 +62,11 @@ class Facts:
 
     def has_damage(self, topic: str, partition: int) -> bool:
         return (topic, partition) in self._lost
+
+    def may_be_forgotten(self, committed_at: int | None, now: int) -> bool:
+        """Whether an offset that was last committed then may be gone by now."""
+        expire_ms = self.offsets_expire_ms
+        return committed_at is not None and expire_ms is not None and now - committed_at >= expire_ms
 
     def outcomes_of(self, value: str) -> list[str]:
         """How the writes of a value ended: plain, commit, abort, or unknown; one for each time it was

@@ -9,11 +9,43 @@ from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import Assigned, OffsetCommitted, OffsetFetched
 
 
+class _Lives:
+    """Counts how often a group was forgotten, with its offsets: the next one of its name counts its
+    generations from the beginning."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._committed_at: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
+        self._lives: dict[str, int] = {}
+
+    def of(self, event: Assigned | OffsetCommitted) -> tuple[str, int]:
+        """The group, and which of its lives an event belongs to."""
+        group = event.group
+        if isinstance(event, OffsetCommitted):
+            self._committed_at[group] = event.at
+        else:
+            highest = self._generations.get(group, -1)
+            committed_at = self._committed_at.get(group)
+            if event.generation < highest and self._facts.may_be_forgotten(committed_at, event.at):
+                self._lives[group] = self._lives.get(group, 0) + 1
+                highest = -1
+                self._committed_at[group] = event.at
+            self._generations[group] = max(highest, event.generation)
+        return group, self._lives.get(group, 0)
+
+
 def partitions_have_one_owner(facts: Facts) -> Iterator[Violation]:
-    owners: dict[tuple[str, int, tuple[str, int]], str] = {}
-    for event in facts.history.of(Assigned):
+    owners: dict[tuple[tuple[str, int], int, tuple[str, int]], str] = {}
+    lives = _Lives(facts)
+    for event in facts.history.events:
+        if not isinstance(event, Assigned | OffsetCommitted):
+            continue
+        life = lives.of(event)
+        if isinstance(event, OffsetCommitted):
+            continue
         for place in event.partitions:
-            owner = owners.setdefault((event.group, event.generation, place), event.member)
+            owner = owners.setdefault((life, event.generation, place), event.member)
             if owner != event.member:
                 yield Violation(
                     "two owners",
@@ -24,12 +56,16 @@ def partitions_have_one_owner(facts: Facts) -> Iterator[Violation]:
 
 def only_owners_commit(facts: Facts) -> Iterator[Violation]:
     """A commit of an old generation that comes after the next one was handed out must have been refused."""
-    begun: dict[str, list[tuple[int, int]]] = {}
+    begun: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    lives = _Lives(facts)
     for event in facts.history.events:
+        if not isinstance(event, Assigned | OffsetCommitted):
+            continue
+        life = lives.of(event)
         if isinstance(event, Assigned):
-            begun.setdefault(event.group, []).append((event.generation, event.at))
-        elif isinstance(event, OffsetCommitted) and event.generation >= 0:
-            for generation, at in begun.get(event.group, ()):
+            begun.setdefault(life, []).append((event.generation, event.at))
+        elif event.generation >= 0:
+            for generation, at in begun.get(life, ()):
                 if generation > event.generation and at < event.asked_at:
                     yield Violation(
                         "commit of an old generation",
@@ -42,12 +78,17 @@ def only_owners_commit(facts: Facts) -> Iterator[Violation]:
 def commits_do_not_go_back(facts: Facts) -> Iterator[Violation]:
     """Whoever asks gets at least what was acknowledged before he asked."""
     known: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
+    committed_at: dict[tuple[str, str, int], int] = {}
     for event in facts.history.events:
         if isinstance(event, OffsetCommitted | OffsetFetched):
             if event.topic in facts.deleted or facts.has_damage(event.topic, event.partition):
                 continue
             key = (event.group, event.topic, event.partition)
             history = known.setdefault(key, [])
+            if isinstance(event, OffsetCommitted):
+                committed_at[key] = event.at
+            elif event.offset < 0 and facts.may_be_forgotten(committed_at.get(key), event.at):
+                history.clear()
             if isinstance(event, OffsetFetched):
                 least = max((offset for at, offset in history if at <= event.asked_at), default=-1)
                 if event.offset < least:

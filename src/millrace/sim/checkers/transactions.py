@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.sim.checkers.facts import Facts, Transaction, Violation
 from millrace.sim.clients.copier import copy_of
-from millrace.sim.history import Copying, TransactionRead
+from millrace.sim.history import Copying, FencedItself, LateEndAccepted, TransactionRead
 
 
 def nothing_aborted_is_read(facts: Facts) -> Iterator[Violation]:
@@ -61,6 +61,20 @@ def _circles(reads: dict[Transaction, dict[Transaction, None]]) -> Iterator[list
                 path[node] = None
                 stack.append((node, True))
                 stack += [(writer, False) for writer in reads.get(node, ())]
+
+
+def nobody_fences_itself(facts: Facts) -> Iterator[Violation]:
+    """To commit and then to abort nothing is no reason to be refused (F18)."""
+    for event in facts.history.of(FencedItself):
+        yield Violation("fenced itself", f"{event.producer} was refused an empty abort: {event.reason}")
+
+
+def late_ends_are_refused(facts: Facts) -> Iterator[Violation]:
+    """A delayed EndTxn does not end the transaction that it happens to meet (F16)."""
+    for event in facts.history.of(LateEndAccepted):
+        yield Violation(
+            "late end", f"{event.producer}: transaction {event.transaction} was ended by the one before"
+        )
 
 
 def no_transaction_hangs(facts: Facts) -> Iterator[Violation]:

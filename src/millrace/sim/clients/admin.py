@@ -1,14 +1,25 @@
-"""An administrator: creates and deletes topics, and tries again until it is so."""
+"""An administrator: changes topics and where they are, and tries again until it is so."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from millrace.sim.clients.client import Client
 from millrace.sim.clients.connection import Unanswered
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from millrace.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from millrace.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -16,9 +27,24 @@ from millrace.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from millrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from millrace.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from millrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 CREATE_VERSION: Final = 7
 DELETE_VERSION: Final = 6
+GROW_VERSION: Final = 3
+REASSIGN_VERSION: Final = 1
+ELECT_VERSION: Final = 2
+ALTER_CONFIGS_VERSION: Final = 1
+PREFERRED: Final = 0
+TOPIC_RESOURCE: Final = 2
+SET: Final = 0
+UNSET: Final = 1
 
 
 async def create_topic(
@@ -60,6 +86,93 @@ async def delete_topic(client: Client, name: str) -> None:
         try:
             response: DeleteTopicsResponse = await client.ask_anybody(
                 ApiKey.DELETE_TOPICS, DELETE_VERSION, request
+            )
+        except Unanswered:
+            await client.pause()
+            continue
+        (result,) = response.responses
+        if result.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            return
+        await client.pause()
+
+
+async def grow_topic(client: Client, name: str, partitions: int) -> None:
+    """Have so many partitions, or more if they are there already."""
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=10_000
+    )
+    while True:
+        try:
+            response: CreatePartitionsResponse = await client.ask_anybody(
+                ApiKey.CREATE_PARTITIONS, GROW_VERSION, request
+            )
+        except Unanswered:
+            await client.pause()
+            continue
+        (result,) = response.results
+        # An attempt whose answer was lost may have done it.
+        if result.error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
+            return
+        await client.pause()
+
+
+async def reassign(client: Client, topic: str, partition: int, replicas: Sequence[int] | None) -> int:
+    """Begin to move a partition, or with None call a move off; the code of the first answer."""
+    request = AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(
+                name=topic,
+                partitions=[
+                    ReassignablePartition(
+                        partition_index=partition, replicas=None if replicas is None else list(replicas)
+                    )
+                ],
+            )
+        ]
+    )
+    while True:
+        try:
+            response: AlterPartitionReassignmentsResponse = await client.ask_anybody(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS, REASSIGN_VERSION, request
+            )
+        except Unanswered:
+            await client.pause()
+            continue
+        if response.error_code:
+            return response.error_code
+        (answered,) = response.responses
+        (result,) = answered.partitions
+        return result.error_code
+
+
+async def elect_preferred_leaders(client: Client) -> None:
+    """Ask once; whoever cannot lead now does not."""
+    request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+    try:
+        _: ElectLeadersResponse = await client.ask_anybody(ApiKey.ELECT_LEADERS, ELECT_VERSION, request)
+    except Unanswered:
+        return
+
+
+async def set_topic_config(client: Client, topic: str, name: str, value: str | None) -> None:
+    """Set, or with None take back, one setting."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=TOPIC_RESOURCE,
+                resource_name=topic,
+                configs=[
+                    AlterableConfig(
+                        name=name, config_operation=SET if value is not None else UNSET, value=value
+                    )
+                ],
+            )
+        ]
+    )
+    while True:
+        try:
+            response: IncrementalAlterConfigsResponse = await client.ask_anybody(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, ALTER_CONFIGS_VERSION, request
             )
         except Unanswered:
             await client.pause()

@@ -11,16 +11,20 @@ from typing import Any, Final
 
 from millrace.core.errors import MillraceError
 from millrace.sim.clients.connection import REQUEST_TIMEOUT_S, ClientConnection, Unanswered, answer_of
+from millrace.sim.clients.hours import WorkingHours
 from millrace.sim.clock import START_MS
-from millrace.sim.history import Event, History
+from millrace.sim.history import Event, History, ServedWithoutLease
 from millrace.sim.loop import SimLoop
+from millrace.sim.registrations import Registrations
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from millrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from millrace.wire.schema_fields import Message
 
 METADATA_VERSION: Final = 12
+API_VERSIONS_VERSION: Final = 3
 FIND_COORDINATOR_VERSION: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -50,14 +54,26 @@ class Client:
     """One program's view of the cluster. Its requests may run side by side."""
 
     def __init__(
-        self, name: str, bootstrap: Sequence[Address], loop: SimLoop, chance: random.Random, history: History
+        self,
+        name: str,
+        bootstrap: Sequence[Address],
+        *,
+        loop: SimLoop,
+        chance: random.Random,
+        history: History,
+        hours: WorkingHours,
+        registrations: Registrations,
+        negotiates: bool = False,
     ) -> None:
+        self._negotiates = negotiates
         self.name = name
+        self.hours = hours
         self.loop = loop
         self.chance = chance
         self.history = history
         self.topics: dict[str, TopicInfo] = {}
         self._bootstrap = list(bootstrap)
+        self._registrations = registrations
         self._nodes: dict[int, Address] = {}
         self._connections: dict[Address, ClientConnection] = {}
         self._connecting: dict[Address, asyncio.Future[ClientConnection]] = {}
@@ -75,6 +91,23 @@ class Client:
 
     async def pause(self, least: float = BACKOFF_S[0], most: float = BACKOFF_S[1]) -> None:
         await asyncio.sleep(self.chance.uniform(least, most))
+
+    async def next_turn(self, pause_s: float) -> None:
+        """The end of a pause of about that length, and of the night if there is one."""
+        await asyncio.sleep(self.chance.expovariate(1 / pause_s))
+        if not self.hours.is_open:
+            await self.hours.until_open()
+
+    def served(self, address: Address, asked_at: int, what: str) -> None:
+        """A broker answered as only a leader may. One whose lease had ended before the request left must not
+        have."""
+        gone_at = self._registrations.gone_at(address[0])
+        if gone_at is not None and gone_at < asked_at:
+            self.note(
+                ServedWithoutLease(
+                    at=self.now(), host=address[0], what=what, asked_at=asked_at, gone_at=gone_at
+                )
+            )
 
     def close(self) -> None:
         connections, self._connections = self._connections, {}
@@ -95,12 +128,26 @@ class Client:
 
     async def _connect(self, address: Address) -> ClientConnection:
         try:
+            return await self._connect_once(address)
+        finally:
+            del self._connecting[address]
+
+    async def _connect_once(self, address: Address) -> ClientConnection:
+        try:
             _, protocol = await self.loop.create_connection(lambda: ClientConnection(self.name), *address)
         except OSError as error:
             raise Unanswered(str(error)) from None
-        finally:
-            del self._connecting[address]
         assert isinstance(protocol, ClientConnection)
+        if self._negotiates:
+            request = ApiVersionsRequest(client_software_name="sim", client_software_version="1")
+            try:
+                versions: ApiVersionsResponse = await answer_of(
+                    protocol.send(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, request)
+                )
+            except Unanswered:
+                protocol.close()
+                raise
+            protocol.versions = {each.api_key: each.max_version for each in versions.api_keys}
         self._connections[address] = protocol
         return protocol
 
@@ -179,6 +226,11 @@ class Client:
         address = (coordinator.host, coordinator.port)
         self._coordinators[kind, key] = address
         return address
+
+    def served_by_coordinator(self, kind: int, key: str, asked_at: int, what: str) -> None:
+        address = self._coordinators.get((kind, key))
+        if address is not None:
+            self.served(address, asked_at, what)
 
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)

@@ -28,6 +28,8 @@ class ClientConnection(asyncio.Protocol):
         self._waiting: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}
         self._next_id = 0
         self.is_broken = False
+        self.versions: dict[int, int] = {}
+        """The newest that the broker serves of each API, if it was asked."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,9 +66,10 @@ class ClientConnection(asyncio.Protocol):
                 future.set_exception(Unanswered(f"the connection was lost: {exc}"))
 
     def send(self, api_key: int, version: int, request: Message) -> asyncio.Future[Any]:
-        """Send a request; the answer, when it comes."""
+        """Send a request, in an older version if the broker knows no newer one; the answer, when it comes."""
         if self.is_broken or self._transport is None:
             raise Unanswered("the connection is closed")
+        version = min(version, self.versions.get(api_key, version))
         self._next_id += 1
         body = schema.request_encoder(api_key, version)(request)
         tags = b"\0" if schema.request_header_version(api_key, version) == 2 else b""

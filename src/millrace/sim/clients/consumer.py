@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,7 +29,7 @@ class Consumer:
 
     async def run(self) -> None:
         while not self.is_stopping:
-            await asyncio.sleep(self.client.chance.expovariate(1 / self._pause_s))
+            await self.client.next_turn(self._pause_s)
             await self.poll()
 
     async def poll(self) -> None:

@@ -3,7 +3,6 @@ transaction."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,9 +10,10 @@ from millrace.sim.clients.client import Client, ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.offsets import NONE_COMMITTED, fetch_offsets
 from millrace.sim.clients.producer import Workload
-from millrace.sim.clients.reading import fetch, visible_records
+from millrace.sim.clients.reading import EARLIEST, fetch, list_offset, visible_records
 from millrace.sim.clients.transactions import TransactionalSession, TransactionBroken
-from millrace.sim.history import Copying, TransactionRead
+from millrace.sim.history import Copying, OffsetCommitted, TransactionRead
+from millrace.wire.error_codes import ErrorCode
 
 ABORT_CHANCE: Final = 0.1
 RECORDS_MAX: Final = 20
@@ -35,8 +35,12 @@ class Copier:
         *,
         is_new: bool,
         timeout_ms: int,
+        offsets_expire_s: float | None = None,
     ) -> None:
         self.client = client
+        self._offsets_expire_s = offsets_expire_s
+        self._committed: dict[int, int] = {}
+        self._committed_at = 0.0
         self.source = source
         self.target = target
         self.group = f"group-of-{client.name}"
@@ -53,7 +57,7 @@ class Copier:
         client.note(Copying(at=client.now(), source=self.source, target=self.target))
         await self.session.begin_anew()
         while not self.is_stopping:
-            await asyncio.sleep(self.client.chance.expovariate(1 / self.workload.pause_s))
+            await self.client.next_turn(self.workload.pause_s)
             try:
                 await self._copy_some()
             except TransactionBroken:
@@ -68,13 +72,16 @@ class Copier:
         if self._positions is None:
             found = await fetch_offsets(client, self.group, self.source, self._partitions)
             self._positions = {
-                partition: max(offset, 0) if offset != NONE_COMMITTED else 0
+                partition: max(offset, 0) if offset != NONE_COMMITTED else self._remembered(partition)
                 for partition, offset in found.items()
             }
         answers = await fetch(client, self.source, self._positions, committed_only=True, wait_ms=WAIT_MS)
         read: dict[int, list[tuple[int, str]]] = {}
         after = dict(self._positions)
         for partition, data in answers.items():
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._positions[partition] = await list_offset(client, self.source, partition, EARLIEST)
+                return
             if data.error_code:
                 raise ErrorAnswer("Fetch", data.error_code)
             start = self._positions[partition]
@@ -117,5 +124,29 @@ class Copier:
             session.note_end("abort")
             raise
         is_commit = client.chance.random() >= ABORT_CHANCE
+        asked_at = client.now()
         await session.end(commit=is_commit)
         self._positions = after if is_commit else None
+        if is_commit:
+            self._committed, self._committed_at = after, client.loop.time()
+            for partition, offset in after.items():
+                client.note(
+                    OffsetCommitted(
+                        at=client.now(),
+                        group=self.group,
+                        member=client.name,
+                        generation=-1,
+                        topic=self.source,
+                        partition=partition,
+                        offset=offset,
+                        asked_at=asked_at,
+                    )
+                )
+
+    def _remembered(self, partition: int) -> int:
+        """Where to begin if the broker knows of no offset: it may forget those that are old enough, and then
+        only the copier itself can tell."""
+        expire_s = self._offsets_expire_s
+        if expire_s is not None and self.client.loop.time() - self._committed_at >= expire_s:
+            return self._committed.get(partition, 0)
+        return 0

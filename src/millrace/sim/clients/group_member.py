@@ -26,6 +26,8 @@ from millrace.wire.schema_fields import Message
 SESSION_TIMEOUT_MS: Final = 10_000
 REBALANCE_TIMEOUT_MS: Final = 15_000
 HEARTBEAT_S: Final = 3.0
+"""While it works; at night it says only as often as it must that it is still there."""
+HEARTBEATS_PER_SESSION: Final = 3
 LEAVE_CHANCE: Final = 0.01
 """In each turn."""
 WAIT_MS: Final = 1_000
@@ -49,9 +51,17 @@ class MustJoin(Exception):
 
 class GroupMember:
     def __init__(
-        self, client: Client, group: str, topic: str, partitions: Sequence[int], *, pause_s: float
+        self,
+        client: Client,
+        group: str,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        pause_s: float,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
         self.client = client
+        self._session_timeout_ms = session_timeout_ms
         self.group = group
         self.topic = topic
         self.is_stopping = False
@@ -72,6 +82,8 @@ class GroupMember:
                 await self._join()
                 while not self.is_stopping:
                     await asyncio.sleep(client.chance.expovariate(1 / self._pause_s))
+                    if not client.hours.is_open and not await self._keep_place():
+                        break
                     if client.chance.random() < LEAVE_CHANCE:
                         await self._leave()
                         await client.pause(1.0, 20.0)
@@ -117,7 +129,7 @@ class GroupMember:
         metadata = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self.topic]))
         request = JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self._session_timeout_ms,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self._member_id,
             protocol_type="consumer",
@@ -184,6 +196,18 @@ class GroupMember:
         response: HeartbeatResponse = await self._ask(ApiKey.HEARTBEAT, 4, request)
         self._heard_at = self.client.loop.time()
         self._check("Heartbeat", response.error_code)
+
+    async def _keep_place(self) -> bool:
+        """Through the night, or leave and come back in the morning; whether it is still a member."""
+        hours = self.client.hours
+        if self.client.chance.random() < hours.leave_chance:
+            await self._leave()
+            await hours.until_open()
+            return False
+        while not hours.is_open:
+            await hours.until_open(at_most_s=self._session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION)
+            await self._heartbeat()
+        return True
 
     # Working.
 

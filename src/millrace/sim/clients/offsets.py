@@ -49,6 +49,7 @@ async def fetch_offsets(client: Client, group: str, topic: str, partitions: Sequ
     )
     (answered,) = response.groups
     _check(client, group, "OffsetFetch", answered.error_code)
+    client.served_by_coordinator(GROUP, group, asked_at, "OffsetFetch")
     found: dict[int, int] = {}
     for entry in answered.topics:
         for each in entry.partitions:
@@ -101,6 +102,7 @@ async def commit_offsets(
     for answered in response.topics:
         for each in answered.partitions:
             _check(client, group, "OffsetCommit", each.error_code)
+    client.served_by_coordinator(GROUP, group, asked_at, "OffsetCommit")
     for partition, offset in offsets.items():
         client.note(
             OffsetCommitted(

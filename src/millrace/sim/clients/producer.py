@@ -94,7 +94,7 @@ class IdempotentProducer:
         await self._begin()
         chance = self.client.chance
         while not self.is_stopping:
-            await asyncio.sleep(chance.expovariate(1 / self.workload.pause_s))
+            await self.client.next_turn(self.workload.pause_s)
             await asyncio.sleep(max(self._rests_until - self.client.loop.time(), 0.0))
             partition = chance.choice(self.partitions)
             self._fill(partition, self._lanes[partition])
@@ -157,7 +157,9 @@ class IdempotentProducer:
 
     async def _attempt(self, partition: int, lane: _Lane) -> bool:
         client = self.client
-        connection = await client.connection(await client.leader(self.topic, partition))
+        address = await client.leader(self.topic, partition)
+        connection = await client.connection(address)
+        asked_at = client.now()
         wanted = [lane.batches[at] for at in range(min(len(lane.batches), IN_FLIGHT_MAX))]
         answers: list[asyncio.Future[Any]] = []
         try:
@@ -168,6 +170,7 @@ class IdempotentProducer:
                 result = result_of(await answer_of(answer))
                 if not self._settle(partition, lane, batch, result):
                     return False
+                client.served(address, asked_at, "Produce")
         except Unanswered:
             connection.close()
             raise

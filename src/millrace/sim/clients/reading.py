@@ -108,12 +108,15 @@ async def fetch(
             ],
         )
         timeout_s = REQUEST_TIMEOUT_S + wait_ms / 1000
+        asked_at = client.now()
         response: FetchResponse = await client.ask(address, ApiKey.FETCH, FETCH_VERSION, request, timeout_s)
         if response.error_code:
             raise ErrorAnswer("Fetch", response.error_code)
         for answered in response.responses:
             for data in answered.partitions:
                 answers[data.partition_index] = data
+                if not data.error_code:
+                    client.served(address, asked_at, "Fetch")
     return answers
 
 
@@ -131,6 +134,7 @@ async def list_offset(
             )
         ],
     )
+    asked_at = client.now()
     response: ListOffsetsResponse = await client.ask(
         address, ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request
     )
@@ -140,4 +144,5 @@ async def list_offset(
         if ErrorCode(found.error_code).retriable:
             client.forget_leader(topic)
         raise ErrorAnswer("ListOffsets", found.error_code)
+    client.served(address, asked_at, "ListOffsets")
     return found.offset

@@ -3,21 +3,26 @@ requests of a predecessor that was believed dead."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim.clients.client import Client, ErrorAnswer
+from millrace.sim.clients.client import TRANSACTION, Client, ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.producer import Workload
 from millrace.sim.clients.transactions import Place, TransactionalSession, TransactionBroken
-from millrace.sim.history import LateBatchStored, Sent
+from millrace.sim.history import FencedItself, LateBatchStored, LateEndAccepted, Sent
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
+END_VERSION: Final = 5
 ABORT_CHANCE: Final = 0.25
 ABANDON_CHANCE: Final = 0.08
 """How often a producer gives up in the middle, and its successor begins anew."""
 LATE_CHANCE: Final = 0.3
 """How often a request of an ended transaction comes late."""
+LATE_END_CHANCE: Final = 0.1
+EMPTY_ABORT_CHANCE: Final = 0.1
+"""How often a commit is followed by the abort of nothing."""
 
 
 class TransactionalProducer:
@@ -31,12 +36,13 @@ class TransactionalProducer:
         self.is_stopping = False
         self.ended_count = 0
         self._next_value = 0
+        self._last_identity: tuple[int, int] | None = None
+        """Under which the last transaction was ended."""
 
     async def run(self) -> None:
-        chance = self.client.chance
         await self.session.begin_anew()
         while not self.is_stopping:
-            await asyncio.sleep(chance.expovariate(1 / self.workload.pause_s))
+            await self.client.next_turn(self.workload.pause_s)
             try:
                 await self._transaction()
             except TransactionBroken:
@@ -50,6 +56,8 @@ class TransactionalProducer:
             for _ in range(chance.randint(1, self.workload.batches_max)):
                 place = chance.choice(self.places)
                 await session.write(place, self._values(place[0]))
+            if session.is_new and self._last_identity is not None and chance.random() < LATE_END_CHANCE:
+                await self._end_late(self._last_identity)
         except TransactionBroken:
             session.note_end("abort")
             raise
@@ -62,8 +70,45 @@ class TransactionalProducer:
         is_commit = chance.random() >= ABORT_CHANCE
         before = (session.producer_id, session.epoch)
         await session.end(commit=is_commit)
+        self._last_identity = before
         if not is_commit and chance.random() < LATE_CHANCE:
             await self._come_late(before)
+        elif is_commit and session.is_new and chance.random() < EMPTY_ABORT_CHANCE:
+            await self._abort_nothing()
+
+    async def _end_late(self, identity: tuple[int, int]) -> None:
+        """The end of the last transaction comes once more, in the middle of this one (F16)."""
+        session, client = self.session, self.client
+        request = EndTxnRequest(
+            transactional_id=session.transactional_id,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            committed=client.chance.random() < 0.5,
+        )
+        try:
+            response: EndTxnResponse = await client.ask_coordinator(
+                TRANSACTION, session.transactional_id, ApiKey.END_TXN, END_VERSION, request
+            )
+        except (Unanswered, ErrorAnswer):
+            return
+        if not response.error_code:
+            client.note(
+                LateEndAccepted(
+                    at=client.now(), producer=session.transactional_id, transaction=session.number
+                )
+            )
+
+    async def _abort_nothing(self) -> None:
+        """As a program does that fails before it has written anything (F18)."""
+        session = self.session
+        session.begin()
+        try:
+            await session.end(commit=False)
+        except TransactionBroken as error:
+            self.client.note(
+                FencedItself(at=self.client.now(), producer=session.transactional_id, reason=str(error))
+            )
+            raise
 
     def _values(self, topic: str) -> list[str]:
         values = []

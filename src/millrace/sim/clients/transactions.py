@@ -150,9 +150,11 @@ class TransactionalSession:
         address = await client.leader(*place)
         request = produce_request(*place, batch, transactional_id=self.transactional_id)
         version = 12 if self.is_new else 11
+        asked_at = client.now()
         result = result_of(await client.ask(address, ApiKey.PRODUCE, version, request))
         if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             raise ErrorAnswer("Produce", result.error_code)
+        client.served(address, asked_at, "Produce")
         return result.base_offset
 
     def next_sequence(self, place: Place) -> int:

@@ -1,0 +1,179 @@
+"""The end of every run: all is healed, clients come to their end, everything is read, and what each broker
+has is noted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.metadata.fold import image_of
+from millrace.metadata.image import Image
+from millrace.sim.clients.client import ErrorAnswer
+from millrace.sim.clients.connection import Unanswered
+from millrace.sim.clients.consumer import Consumer, read_everything
+from millrace.sim.clients.offsets import fetch_offsets
+from millrace.sim.clients.reading import LATEST, list_offset
+from millrace.sim.cluster import TooLate
+from millrace.sim.history import ReplicaRead, ReplicasWanted
+from millrace.sim.run import END_S, ORDERS, PARTITIONS, TRANSACTION_TIMEOUT_MS, Run
+from millrace.sim.volume import SimVolume
+from millrace.wire.batch_header import BatchHeader, read_header
+from millrace.wire.records import split_batches
+
+COPIES_S: Final = 20.0
+"""For followers to catch up and to hear what is committed."""
+
+
+class Ending:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._cluster = run.cluster
+
+    async def finish(self) -> None:
+        self._cluster.note("heal everything")
+        await self._run.heal()
+        await self._run.end(*self._run.producers, *self._run.transactional)
+        await self._until_stable()
+        await self._until_all_is_read()
+        await self._run.end(*self._run.copiers, *self._run.consumers, *self._run.members)
+        await self._until_stable()
+        for topic, partitions in self._run.topics.items():
+            for partition in partitions:
+                for committed_only in (False, True):
+                    await self._run.by_admin(
+                        read_everything(self._run.admin, topic, partition, committed_only=committed_only)
+                    )
+
+        if len(self._run.nodes) > 1:
+            await self._read_copies()
+
+    async def _read_copies(self) -> None:
+        """Let followers hear what is committed, then note what each broker has, and should have."""
+        await self._until_in_sync()
+        await asyncio.sleep(COPIES_S)
+        image = image_of(await self._cluster.store.load())
+        for topic, partitions in self._run.topics.items():
+            for partition in partitions:
+                state = image.partition(topic, partition)
+                assert state is not None, topic
+                self._cluster.history.add(
+                    ReplicasWanted(
+                        at=int(self._cluster.loop.time() * 1000),
+                        topic=topic,
+                        partition=partition,
+                        node_ids=tuple(state.replicas),
+                    )
+                )
+        for node in self._run.nodes:
+            assert node.broker is not None
+            for place, log in node.broker.directory.logs.items():
+                if log.config.cleanup_compact:
+                    # Each broker compacts when it likes.
+                    continue
+                batches = [
+                    (header.base_offset, header.crc)
+                    for segment in log.segments
+                    for header in _headers(node.volume, segment.file.path)
+                ]
+                self._cluster.history.add(
+                    ReplicaRead(
+                        at=int(self._cluster.loop.time() * 1000),
+                        node_id=node.node_id,
+                        topic=place.topic,
+                        partition=place.partition,
+                        log_start=log.log_start_offset,
+                        high_watermark=log.high_watermark,
+                        batches=tuple(batches),
+                    )
+                )
+
+    async def _until_in_sync(self) -> None:
+        """Until every replica is where it should be, and counts."""
+        deadline = self._cluster.loop.time() + END_S
+        while lagging := self._out_of_sync(image_of(await self._cluster.store.load())):
+            if self._cluster.loop.time() > deadline:
+                raise TooLate(f"{lagging} is not in sync after {END_S:g} s")
+            await asyncio.sleep(1.0)
+
+    def _out_of_sync(self, image: Image) -> str | None:
+        for topic, partitions in self._run.topics.items():
+            for partition in partitions:
+                state = image.partition(topic, partition)
+                assert state is not None, topic
+                if state.adding or state.removing or sorted(state.isr) != sorted(state.replicas):
+                    return f"{topic}-{partition}"
+        return None
+
+    async def _until_stable(self) -> None:
+        """Until no transaction is open any more, or should be; the checkers judge what is found then."""
+        deadline = self._cluster.loop.time() + 4 * TRANSACTION_TIMEOUT_MS / 1000
+        while not await self._is_stable():
+            await asyncio.sleep(0.5)
+            if self._cluster.loop.time() > deadline:
+                return
+
+    async def _is_stable(self) -> bool:
+        for topic, partitions in self._run.topics.items():
+            for partition in partitions:
+                stable = await self._end_of(topic, partition, committed_only=True)
+                if stable < await self._end_of(topic, partition, committed_only=False):
+                    return False
+        return True
+
+    async def _end_of(self, topic: str, partition: int, *, committed_only: bool) -> int:
+        for _ in range(1_000):
+            work = list_offset(self._run.admin, topic, partition, LATEST, committed_only=committed_only)
+            try:
+                return int(await self._run.by_admin(work))
+            except (Unanswered, ErrorAnswer):
+                self._run.admin.forget_leader(topic)
+                await asyncio.sleep(0.2)
+        raise TooLate(f"{topic}-{partition} does not tell where it ends")
+
+    async def _until_all_is_read(self) -> None:
+        for copier in self._run.copiers:
+            copier.is_idle = False
+        await self._cluster.until(
+            lambda: all(copier.is_idle for copier in self._run.copiers),
+            deadline_s=END_S,
+            what="the end of the copying",
+        )
+        await self._until_stable()
+        for consumer in self._run.consumers:
+            await self._until_at_the_end(consumer)
+        for group in dict.fromkeys(member.group for member in self._run.members):
+            await self._until_group_is_done(group)
+
+    async def _until_at_the_end(self, consumer: Consumer) -> None:
+        ends = {
+            partition: await self._end_of(consumer.topic, partition, committed_only=consumer.committed_only)
+            for partition in consumer.positions
+        }
+        await self._cluster.until(
+            lambda: all(consumer.positions[partition] >= end for partition, end in ends.items()),
+            deadline_s=END_S,
+            what=f"{consumer.client.name} at the end",
+        )
+
+    async def _until_group_is_done(self, group: str) -> None:
+        ends = {
+            partition: await self._end_of(ORDERS, partition, committed_only=True) for partition in PARTITIONS
+        }
+        deadline = self._cluster.loop.time() + END_S
+        while self._cluster.loop.time() < deadline:
+            try:
+                found = await self._run.by_admin(fetch_offsets(self._run.admin, group, ORDERS, PARTITIONS))
+            except (Unanswered, ErrorAnswer):
+                found = {}
+            if found and all(found[partition] >= end for partition, end in ends.items()):
+                return
+            await asyncio.sleep(1.0)
+        raise TooLate(f"the group {group} has not read everything in {END_S:g} s")
+
+
+def _headers(volume: SimVolume, path: str) -> Iterator[BatchHeader]:
+    inode = volume.names.get(path)
+    if inode is not None:
+        for batch in split_batches(memoryview(bytes(inode.content))):
+            yield read_header(batch)

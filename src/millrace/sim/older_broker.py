@@ -1,0 +1,91 @@
+"""A broker as an earlier release would have been: it serves fewer versions of some APIs, and writes offsets
+and groups in an older form. There is no earlier release yet; this is what one would look like (F31).
+
+What brokers say to each other has had one version only, and is the same here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import replace
+from typing import Final
+
+from millrace.broker.app import Broker
+from millrace.broker.context import RequestContext
+from millrace.broker.dispatch import Api, Dispatcher
+from millrace.broker.handlers import APIS
+from millrace.broker.handlers.api_versions import api_versions_response
+from millrace.broker.server import Server
+from millrace.coordinator.decision import Record
+from millrace.core.override import override
+from millrace.groups.records import GroupRecordCodec
+from millrace.groups.service import Groups
+from millrace.metadata.service import Metadata
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millrace.wire.messages.group_records import GroupMetadataValue, OffsetCommitValue
+from millrace.wire.schema_encoder import compile_encoder
+
+OLDER_VERSIONS: Final[dict[int, int]] = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 11,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 8,
+    ApiKey.FIND_COORDINATOR: 4,
+    ApiKey.JOIN_GROUP: 8,
+    ApiKey.HEARTBEAT: 3,
+    ApiKey.LEAVE_GROUP: 4,
+    ApiKey.SYNC_GROUP: 4,
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.INIT_PRODUCER_ID: 4,
+}
+"""The newest that it serves. Not less than what its peers use, nor than what transactions of the present
+protocol need."""
+_OFFSET_VERSION: Final = 3
+_GROUP_VERSION: Final = 2
+_INT16: Final = struct.Struct(">h")
+_encode_offset = compile_encoder(OffsetCommitValue, _OFFSET_VERSION, flexible=False)
+_encode_group = compile_encoder(GroupMetadataValue, _GROUP_VERSION, flexible=False)
+
+
+def _answer_versions(ctx: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    return api_versions_response(OLDER_APIS, ctx.api_version)
+
+
+def _older(api: Api) -> Api:
+    least, most = api.versions
+    if api.key == ApiKey.API_VERSIONS:
+        return replace(api, handle=_answer_versions)
+    return replace(api, versions=(least, min(most, OLDER_VERSIONS.get(api.key, most))))
+
+
+OLDER_APIS: Final = tuple(_older(api) for api in APIS)
+
+
+class OlderGroupRecords(GroupRecordCodec):
+    @override
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        key, value = super().encode(record)
+        if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp < 0:
+            value = _INT16.pack(_OFFSET_VERSION) + _encode_offset(record.value)
+        elif isinstance(record.value, GroupMetadataValue):
+            value = _INT16.pack(_GROUP_VERSION) + _encode_group(record.value)
+        return key, value
+
+
+class OlderBroker(Broker):
+    @override
+    def __setattr__(self, name: str, value: object) -> None:
+        # The assembly makes one list of APIs for all; an older broker had another.
+        if isinstance(value, Server):
+            value.dispatcher = Dispatcher(OLDER_APIS)
+        super().__setattr__(name, value)
+
+    @override
+    def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> Groups:
+        groups = super()._start_groups(tasks, metadata)
+        # Nothing is loaded before the next turn of the loop.
+        groups.runtime._codec = OlderGroupRecords()
+        return groups

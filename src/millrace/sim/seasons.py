@@ -1,0 +1,166 @@
+"""Days instead of minutes: short times of full traffic under faults, and long quiet ones in between.
+
+What goes on in the quiet is what a cluster does when nobody looks: leases are renewed, members keep their
+places, segments, offsets, producers and transactional ids expire, logs are compacted, leaders are put back.
+And now and then a broker crashes in the night.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.sim import admin_steps, cluster_faults, faults
+from millrace.sim.clients.producer import Workload
+from millrace.sim.faults import Fault, pick_running, start_again
+from millrace.sim.playing import Named
+from millrace.sim.run import Plan, Run
+
+BUSY_S: Final = (10.0, 40.0)
+NIGHTS_S: Final = ((300.0, 1_800.0), (3_600.0, 10_800.0), (10_800.0, 36_000.0))
+"""A break, a night, a holiday; the first two come more often."""
+NIGHT_WEIGHTS: Final = (4, 4, 1)
+SETTLE_S: Final = 30.0
+"""For clients to end what they are at."""
+LEAVE_CHANCES: Final = (0.0, 0.3, 1.0)
+BUSY_FAULT_CHANCE: Final = 0.8
+NIGHT_FAULT_CHANCE: Final = 0.4
+CLOCK_STEP_MS_MAX: Final = 120_000
+HOUR_MS: Final = 3_600_000
+
+
+async def days(run: Run) -> None:
+    while run.time_left() > 0:
+        await _busy_time(run)
+        await _quiet_time(run)
+
+
+async def _busy_time(run: Run) -> None:
+    chance, hours = run.chance, run.cluster.hours
+    run.cluster.note("a busy time begins")
+    hours.open()
+    length_s = chance.uniform(*BUSY_S)
+    trouble = []
+    if chance.random() < BUSY_FAULT_CHANCE:
+        trouble.append(_after(run, chance.uniform(0.0, length_s), chance.choice(BUSY_FAULTS)))
+    await asyncio.gather(run.sleep(length_s), *trouble)
+    hours.close(leave_chance=chance.choice(LEAVE_CHANCES))
+    await run.sleep(SETTLE_S)
+
+
+async def _quiet_time(run: Run) -> None:
+    chance = run.chance
+    (bounds,) = chance.choices(NIGHTS_S, NIGHT_WEIGHTS)
+    length_s = chance.uniform(*bounds)
+    began = run.cluster.loop.time()
+    run.cluster.note(f"{length_s / 60:.0f} quiet minutes")
+    trouble = []
+    if chance.random() < NIGHT_FAULT_CHANCE:
+        trouble.append(_after(run, chance.uniform(0.0, length_s), chance.choice(NIGHT_FAULTS)))
+    await asyncio.gather(run.sleep(length_s), *trouble)
+    run.quiet_s += run.cluster.loop.time() - began
+
+
+async def _after(run: Run, seconds: float, fault: Fault) -> None:
+    await run.sleep(seconds)
+    await fault(run)
+
+
+async def down_for_long(run: Run) -> None:
+    """Long enough to miss expiry, retention and compaction."""
+    node = pick_running(run)
+    if node is None or not all(each.is_ready for each in run.nodes):
+        return
+    if run.chance.random() < 0.5:
+        node.kill()
+    else:
+        node.lose_power()
+    await start_again(run, node, (300.0, 7_200.0))
+
+
+async def clock_step(run: Run) -> None:
+    """A clock is set right, or wrong by a little."""
+    node = run.node
+    offset_ms = run.chance.randrange(-CLOCK_STEP_MS_MAX, CLOCK_STEP_MS_MAX)
+    run.cluster.note(f"clock of broker {node.node_id} is set {offset_ms} ms off the right time")
+    node.clock.offset_ms = offset_ms
+
+
+BUSY_FAULTS: Final[Sequence[Fault]] = (
+    faults.kill,
+    faults.power_loss,
+    faults.restart,
+    faults.pause,
+    faults.pause_and_kill,
+    faults.cut_off_client,
+    faults.reset_connections,
+    faults.slow_link,
+    faults.slow_disk,
+    faults.full_disk,
+    faults.failing_disk,
+    faults.store_outage,
+    faults.store_cut_off,
+    faults.store_compaction,
+    cluster_faults.cut_brokers,
+    cluster_faults.isolate,
+    cluster_faults.quick_failovers,
+    cluster_faults.failover_with_slow_replication,
+    cluster_faults.rolling_restart,
+    admin_steps.move_replicas,
+    admin_steps.put_leaders_back,
+    admin_steps.change_settings,
+    clock_step,
+)
+NIGHT_FAULTS: Final[Sequence[Fault]] = (
+    faults.kill,
+    faults.power_loss,
+    faults.restart,
+    faults.pause,
+    faults.store_outage,
+    faults.store_cut_off,
+    faults.store_compaction,
+    cluster_faults.cut_brokers,
+    cluster_faults.isolate,
+    cluster_faults.rolling_restart,
+    down_for_long,
+    down_for_long,
+    clock_step,
+)
+
+_OFFSETS_KEPT_MINUTES: Final = 150
+LEASES: Final = (
+    {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "3000"},
+    {"broker.session.timeout.ms": "18000", "broker.heartbeat.interval.ms": "6000"},
+    {"broker.session.timeout.ms": "30000", "broker.heartbeat.interval.ms": "10000"},
+)
+SEASONS: Final = Plan(
+    nodes=3,
+    replicas=3,
+    topic_configs={"min.insync.replicas": "2", "retention.ms": str(4 * HOUR_MS)},
+    settings={
+        # So that time does something within a day.
+        "offsets.retention.minutes": str(_OFFSETS_KEPT_MINUTES),
+        "transactional.id.expiration.ms": str(3 * HOUR_MS),
+        "transaction.remove.expired.transaction.cleanup.interval.ms": str(HOUR_MS // 2),
+        "producer.id.expiration.ms": str(2 * HOUR_MS),
+        # So that quiet time costs little: nobody asks more often than he has to.
+        "replica.fetch.wait.max.ms": "20000",
+        "replica.high.watermark.checkpoint.interval.ms": "60000",
+        "log.cleaner.backoff.ms": "300000",
+        "group.consumer.session.timeout.ms": "120000",
+        "group.consumer.max.session.timeout.ms": "120000",
+    },
+    variants=LEASES,
+    workload=Workload(pause_s=1.0),
+    session_timeout_ms=120_000,
+    # Clocks may be wrong, and a transaction's offsets are older than its end.
+    offsets_expire_ms=_OFFSETS_KEPT_MINUTES * 60_000 - 3 * CLOCK_STEP_MS_MAX,
+)
+
+SEASONS_SCENARIO: Final = Named(
+    name="C-seasons",
+    play=days,
+    plan=SEASONS,
+    about="days: busy times with faults, long quiet ones with expiry, retention and a crash in the night",
+)
