@@ -57,7 +57,6 @@ REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("Kafka Streams groups are not part of this version", (88, 89)),
     ("authentication is not part of this version", (17, 36, 38, 39, 40, 41, 50, 51)),
     ("authorisation and quotas are not part of this version", (29, 30, 31, 48, 49)),
-    ("a broker has one data directory, so no replica moves between two", (34,)),
     ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 55, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),
     ("Millrace collects no telemetry of clients; Kafka has it off by default", (71, 72)),

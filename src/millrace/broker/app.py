@@ -16,6 +16,7 @@ import uvloop
 from millrace.broker import logs, part_settings
 from millrace.broker.config import BrokerConfig
 from millrace.broker.dispatch import Dispatcher
+from millrace.broker.failed_disks import FailedDisks
 from millrace.broker.failovers import Failovers
 from millrace.broker.fetch_sessions import FetchSessions
 from millrace.broker.group_reports import GroupReports
@@ -39,7 +40,9 @@ from millrace.groups.lag import LagReader
 from millrace.groups.service import Groups
 from millrace.log.cleaner import LogCleaner
 from millrace.log.config import LogConfig
-from millrace.log.log_directory import LoadProgress, LogDirectory
+from millrace.log.errors import LogDirectoryOffline
+from millrace.log.log_directories import LogDirectories
+from millrace.log.survey import LoadProgress
 from millrace.metadata.adoption import FoundLog
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings
@@ -86,13 +89,9 @@ class Broker:
         self._ids = surroundings.ids
         self._chance = surroundings.chance
         self.readiness = Readiness()
-        if len(config.log_dirs) > 1:
-            raise InvalidConfig(
-                "log.dirs", ",".join(config.log_dirs), "one directory is served by one broker process"
-            )
-        self.directory = LogDirectory(
+        self.directories = LogDirectories(
             surroundings.volume,
-            config.log_dirs[0],
+            config.log_dirs,
             clock=self._clock,
             ids=self._ids,
             random_source=self._chance,
@@ -157,15 +156,16 @@ class Broker:
 
     async def _start_storage(self, tasks: asyncio.TaskGroup) -> Metadata:
         """The logs and the metadata, in the order in which each needs the other."""
-        directory = self.directory
-        await directory.open()
-        identity = directory.read_identity() or {}
+        directories = self.directories
+        await directories.open()
+        identity = directories.read_identity() or {}
         if "node.id" in identity and not self._config.is_set("node.id"):
             self._config = self._config.with_static("node.id", identity["node.id"])
         config = self._config
         node_id = config.node_id
         if config.is_clustered and not config.is_set("node.id"):
             raise InvalidConfig("node.id", None, "a broker of a cluster needs a number of its own")
+        self._check_store_directory()
         store = self._surroundings.open_store(config)
         metadata = Metadata(
             store,
@@ -174,9 +174,9 @@ class Broker:
             chance=self._chance,
         )
         await metadata.start(tasks, found_cluster_id=identity.get("cluster.id"))
-        directory_id = directory.ensure_identity(node_id=node_id, cluster_id=metadata.image.cluster_id)
+        directory_ids = directories.ensure_identity(node_id=node_id, cluster_id=metadata.image.cluster_id)
         replicas = LocalReplicas(
-            directory, self.partitions, node_id=node_id, flush_wanted=self._flusher.wanted
+            directories, self.partitions, node_id=node_id, flush_wanted=self._flusher.wanted
         )
         if config.is_clustered:
             self._replication = Replication(
@@ -201,15 +201,22 @@ class Broker:
             topic = metadata.image.topics.get(topic_partition.topic)
             return default_log_config if topic is None else reconciler.settings_of(topic).log
 
-        await directory.load(log_config_of, self._recovering)
+        await directories.load(log_config_of, self._recovering)
+        directories.mover.bytes_per_second = lambda: self._config.number(
+            "replica.alter.log.dirs.io.max.bytes.per.second"
+        )
         await self._adopt(metadata)
         broker = BrokerState(
             node_id=node_id,
             incarnation=self._ids.topic_id().hex(),
             rack=config.optional_text("broker.rack"),
             endpoints=tuple(self._endpoints()),
-            directory_ids=(directory_id,),
+            directory_ids=directory_ids,
         )
+        self._failed_disks = FailedDisks(
+            directories, metadata, node_id=node_id, incarnation=broker.incarnation
+        )
+        self._failed_disks.compare(metadata.image)
         if config.is_clustered:
             self._membership = Membership(
                 metadata,
@@ -217,12 +224,13 @@ class Broker:
                 broker,
                 config=lambda: self._config,
                 surroundings=self._surroundings,
-                is_clean=directory.progress.is_clean,
+                is_clean=directories.progress.is_clean,
+                disks=self._failed_disks,
             )
             self._membership.on_fence.append(replicas.fence)
             await self._membership.prepare()
         else:
-            await metadata.register_broker(broker)
+            await metadata.register_broker(broker, offline=self._failed_disks.offline_replicas())
         await reconciler.start(tasks)
         self._groups = self._start_groups(tasks, metadata)
         self._producer_ids = ProducerIds(metadata)
@@ -239,6 +247,13 @@ class Broker:
         self._reconciler = reconciler
         metadata.wait_until_applied = reconciler.wait_until_applied
         return metadata
+
+    def _check_store_directory(self) -> None:
+        """A new store in the place of one that is out of reach would know nothing of the topics."""
+        config = self._config
+        for path, reason in self.directories.offline.items():
+            if not config.is_clustered and config.metadata_store_path.startswith(f"{path}/"):
+                raise LogDirectoryOffline(path, f"{reason} (the metadata store is in it)")
 
     def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> Groups:
         config = self._config
@@ -276,14 +291,15 @@ class Broker:
         known = metadata.image.topics
         found = []
         next_producer_id = 0
-        for topic_partition, partition_log in self.directory.logs.items():
+        recovered = self.directories.recovered
+        for topic_partition, partition_log in self.directories.logs.items():
             is_known = topic_partition.topic in known
             if not is_known and metadata.image.members:
                 # In a cluster the store knows better: this may be left over from a topic that is gone.
                 log.warning("a log of an unknown topic is left alone", extra={"log": str(topic_partition)})
                 continue
             epoch = NO_EPOCH
-            if not is_known or topic_partition in self.directory.recovered:
+            if not is_known or topic_partition in recovered:
                 epoch = Epoch(partition_log.latest_epoch)
             if not is_known:
                 highest = max(partition_log.producers.entries, default=-1)
@@ -295,7 +311,7 @@ class Broker:
             found, node_id=self._config.node_id, next_producer_id=next_producer_id
         )
         for stray in strays:
-            self.directory.set_aside(TopicPartition(stray.topic, stray.partition))
+            self.directories.set_aside(TopicPartition(stray.topic, stray.partition))
 
     async def _start_serving(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> None:
         config = self._config
@@ -309,7 +325,7 @@ class Broker:
             config=config,
             metadata=metadata,
             partitions=self.partitions,
-            log_directory=self.directory,
+            log_directories=self.directories,
             fetch_sessions=FetchSessions(
                 config.integer("max.incremental.fetch.session.cache.slots"), self._chance
             ),
@@ -322,11 +338,11 @@ class Broker:
             services.failovers = Failovers(lambda: metadata.image, lambda: peers.is_probing)
         self._services = services
         self._cleaner = LogCleaner(
-            self.directory.logs.values,
+            self.directories.all_logs,
             self._surroundings.compaction,
             self._clock,
             part_settings.cleaner_config(config),
-            lambda _log: self.directory.save_cleaner_offsets(),
+            self.directories.save_cleaner_offsets,
         )
         self._server = Server(
             dispatcher=Dispatcher(APIS),
@@ -350,11 +366,12 @@ class Broker:
             group_reports=self._group_reports,
         )
         self._background = [
-            tasks.create_task(self.directory.run(), name="log-directory"),
+            tasks.create_task(self.directories.run(), name="log-directories"),
+            tasks.create_task(self._failed_disks.run(), name="failed-disks"),
             tasks.create_task(self._cleaner.run(), name="log-cleaner"),
             tasks.create_task(
                 enforce_retention(
-                    self.directory,
+                    self.directories,
                     self._clock,
                     first_delay_ms=lambda: self._config.integer("log.initial.task.delay.ms"),
                     interval_ms=lambda: self._config.integer("log.retention.check.interval.ms"),
@@ -445,16 +462,21 @@ class Broker:
         }
 
     async def _serve_health(self) -> HttpResponse:
-        offline = self.directory.offline_reason
-        state = {"status": "ok" if offline is None else "failed", "reason": offline}
+        offline = self.directories.offline_reason
+        state = {
+            "status": "ok" if offline is None else "failed",
+            "reason": offline,
+            "offline_directories": self.directories.offline,
+        }
         return HttpResponse(200 if offline is None else 503, orjson.dumps(state) + b"\n")
 
     async def _serve_readiness(self) -> HttpResponse:
-        progress = self.directory.progress
-        offline = self.directory.offline_reason
+        progress = self.directories.progress
+        offline = self.directories.offline_reason
         state = {
             "status": self.readiness.phase if offline is None else "failed",
             "reason": offline,
+            "offline_directories": self.directories.offline,
             "logs_loaded": progress.logs_done,
             "logs_total": progress.logs_total,
             "bytes_checked": progress.bytes_done,
@@ -509,7 +531,7 @@ class Broker:
             self._replication.stop()
         try:
             async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
-                await self.directory.close()
+                await self.directories.close()
         except TimeoutError:
             log.error("the logs could not be closed in time: the next start will check them")
         if self._reconciler is not None:

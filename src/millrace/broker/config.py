@@ -7,6 +7,7 @@ loop does, and is the only place that reads configuration.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -90,14 +91,20 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
+        """Absolute paths: clients name directories by them."""
         single = self.optional_text("log.dir")
         if single is not None and not self.is_set("log.dirs"):
-            return (single,)
-        return self.texts("log.dirs")
+            return (os.path.abspath(single),)
+        return tuple(os.path.abspath(directory) for directory in self.texts("log.dirs"))
 
     @property
     def metadata_store_path(self) -> str:
-        return self.optional_text("metadata.store.path") or str(Path(self.log_dirs[0]) / "metadata.sqlite")
+        chosen = self.optional_text("metadata.store.path")
+        if chosen is not None:
+            return chosen
+        # Wherever it was made: the order of the directories may change.
+        paths = [f"{directory}/metadata.sqlite" for directory in self.log_dirs]
+        return next((path for path in paths if os.path.exists(path)), paths[0])
 
     @property
     def is_clustered(self) -> bool:

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.log.config import LogConfig
-from millrace.log.log_directory import LogDirectory
+from millrace.log.errors import LogDirectoryOffline
+from millrace.log.log_directories import LogDirectories
+from millrace.log.partition_log import PartitionLog
 from millrace.metadata.config_definitions import TopicSettings
 from millrace.metadata.image import NO_LEADER, PartitionState, TopicState
 from millrace.replica.partition import Partition
@@ -28,13 +30,14 @@ class Roles(Protocol):
 class LocalReplicas:
     def __init__(
         self,
-        directory: LogDirectory,
+        directories: LogDirectories,
         partitions: Partitions,
         *,
         node_id: NodeId,
         flush_wanted: Callable[[Partition], None],
     ) -> None:
-        self._directory = directory
+        self._directories = directories
+        directories.mover.installed = self._moved
         self._partitions = partitions
         self._node_id = node_id
         self._flush_wanted = flush_wanted
@@ -47,18 +50,32 @@ class LocalReplicas:
         self._is_fenced = False
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
-        missing = [number for number in partitions if self._partitions.find(topic.name, number) is None]
+        directories = self._directories
+        missing = [
+            number
+            for number in partitions
+            if self._partitions.find(topic.name, number) is None
+            # It has a log, on a disk that cannot be used: an empty one must not take its place.
+            and (topic.topic_id, number) not in directories.unreachable
+        ]
         unopened = [
-            number for number in missing if self._directory.get(TopicPartition(topic.name, number)) is None
+            number for number in missing if directories.get(TopicPartition(topic.name, number)) is None
         ]
         # Creating many directories takes a while: off the loop, and in pieces so that others get their turn.
         loop = asyncio.get_running_loop()
         for first in range(0, len(unopened), _LOGS_PER_STEP):
             step = unopened[first : first + _LOGS_PER_STEP]
             await loop.run_in_executor(None, self._create_logs, topic, step, settings.log)
+        failure: LogDirectoryOffline | None = None
         for number in missing:
-            self._open(topic, number, settings)
+            try:
+                self._open(topic, number, settings)
+            except LogDirectoryOffline as error:
+                # Only some of them: those on other disks are served.
+                failure = error
         self.update(topic, partitions)
+        if failure is not None:
+            raise failure
 
     def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
@@ -83,6 +100,12 @@ class LocalReplicas:
         if state.leader_epoch < partition.leader_epoch:
             return
         leads_here = state.leader == self._node_id and not self._is_fenced
+        if roles is not None and partition.log.home.offline_reason is not None and not leads_here:
+            # Nothing can be written here, so there is nothing to fetch.
+            roles.forget(partition)
+            partition.follow(state.leader, state.leader_epoch)
+            self.leadership_changed(partition)
+            return
         if leads_here and (len(state.replicas) == 1 or roles is None):
             if roles is not None:
                 roles.forget(partition)
@@ -107,20 +130,25 @@ class LocalReplicas:
 
     async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
+            self._directories.forget_unreachable(topic.topic_id, number)
             await self._delete_log(TopicPartition(topic.name, number))
 
     async def delete(self, name: str, topic_id: TopicId) -> None:
-        for topic_partition, log in list(self._directory.logs.items()):
+        for topic_partition, log in list(self._directories.logs.items()):
             if topic_partition.topic == name and log.topic_id == topic_id:
                 await self._delete_log(topic_partition)
+        if any(known == topic_id for known, _ in self._directories.unreachable):
+            # Without the proof of the deletion that log would be taken for a topic again.
+            path, reason = next(iter(self._directories.offline.items()))
+            raise LogDirectoryOffline(path, reason)
 
     def _create_logs(self, topic: TopicState, partitions: Sequence[int], config: LogConfig) -> None:
         for number in partitions:
-            self._directory.create(TopicPartition(topic.name, number), topic.topic_id, config)
+            self._directories.create(TopicPartition(topic.name, number), topic.topic_id, config)
 
     def _open(self, topic: TopicState, number: int, settings: TopicSettings) -> None:
         topic_partition = TopicPartition(topic.name, number)
-        log = self._directory.create(topic_partition, topic.topic_id, settings.log)
+        log = self._directories.create(topic_partition, topic.topic_id, settings.log)
         stats = self._partitions.stats_of(topic.name)
         partition = Partition(topic_partition, topic.topic_id, log, stats, self._flush_wanted)
         partition.require_replicas(min_insync=settings.min_insync_replicas)
@@ -138,7 +166,13 @@ class LocalReplicas:
             if self.roles is not None:
                 self.roles.forget(partition)
             self.leadership_changed(partition)
-        await self._directory.delete(topic_partition)
+        await self._directories.delete(topic_partition)
+
+    def _moved(self, original: PartitionLog, copy: PartitionLog) -> None:
+        """A log lives in another data directory now, from this moment on."""
+        partition = self._partitions.find(*original.topic_partition)
+        if partition is not None and partition.log is original:
+            partition.replace_log(copy)
 
 
 def _nothing_is_known(_partition: Partition) -> PartitionState | None:

@@ -14,7 +14,7 @@ from millrace.metadata.controller_task import ControllerSettings, ControllerTask
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.image import BrokerState
 from millrace.metadata.service import Metadata
-from millrace.metadata.session import BrokerSession, SessionSettings
+from millrace.metadata.session import BrokerSession, DiskState, SessionSettings
 from millrace.metadata.store import Store
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ class Membership:
         config: Callable[[], BrokerConfig],
         surroundings: Surroundings,
         is_clean: bool,
+        disks: DiskState | None = None,
     ) -> None:
         self._metadata = metadata
         self._config = config
@@ -55,6 +56,7 @@ class Membership:
             is_clean=is_clean,
             chance=surroundings.chance,
             on_change=self._changed,
+            disks=disks,
         )
         self._controller = ControllerTask(
             metadata,

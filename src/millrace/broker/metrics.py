@@ -14,6 +14,7 @@ from millrace.broker.cluster_figures import cluster_figures
 from millrace.broker.dispatch import LATENCY_BOUNDS_S, ApiStats
 from millrace.broker.group_metrics import GroupFigures, group_families, group_figures
 from millrace.core.override import override
+from millrace.log.errors import StorageError
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from millrace.broker.group_reports import GroupReports
     from millrace.broker.server import Server
     from millrace.broker.services import Services
+    from millrace.log.log_directory import LogDirectory
 
 _ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,6 +50,14 @@ class PartitionFigures(NamedTuple):
     segments: int
 
 
+class DirectoryFigures(NamedTuple):
+    path: str
+    free_bytes: int | None
+    is_offline: bool
+    logs: int
+    arriving: int
+
+
 class ApiFigures(NamedTuple):
     api: str
     requests: int
@@ -61,6 +71,7 @@ class Figures(NamedTuple):
 
     topics: list[TopicFigures]
     partitions: list[PartitionFigures]
+    directories: list[DirectoryFigures]
     apis: list[ApiFigures]
     refused: dict[str, int]
     groups: GroupFigures
@@ -121,6 +132,7 @@ class BrokerMetrics:
                 )
                 for partition in services.partitions
             ],
+            directories=[_directory_figures(directory) for directory in services.log_directories.all],
             apis=[_api_figures(key, stats) for key, stats in server.dispatcher.stats.items()],
             refused=dict(server.refused),
             groups=groups,
@@ -130,7 +142,6 @@ class BrokerMetrics:
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         services, server = self._services, self._server
-        directory = services.log_directory
         return {
             "millrace_connections": ("Open client connections.", server.connection_count),
             "millrace_request_memory_bytes": (
@@ -148,14 +159,6 @@ class BrokerMetrics:
             ),
             "millrace_topics": ("Topics in the cluster.", len(services.metadata.image.topics)),
             "millrace_partitions": ("Partitions on this broker.", len(services.partitions)),
-            "millrace_log_directory_free_bytes": (
-                "Free space where the logs are.",
-                directory.free_bytes(),
-            ),
-            "millrace_log_directory_offline": (
-                "1 when the log directory has failed and takes no writes.",
-                0 if directory.offline_reason is None else 1,
-            ),
             "millrace_open_files": ("Log files held open.", self._open_file_count()),
             **cluster_figures(services.metadata.image, services.config.node_id),
         }
@@ -186,6 +189,20 @@ def render(figures: Figures) -> bytes:
     return generate_latest(registry)
 
 
+def _directory_figures(directory: LogDirectory) -> DirectoryFigures:
+    try:
+        free_bytes = directory.free_bytes()
+    except StorageError:
+        free_bytes = None
+    return DirectoryFigures(
+        directory.path,
+        free_bytes,
+        directory.offline_reason is not None,
+        len(directory.logs),
+        len(directory.arriving),
+    )
+
+
 def _api_figures(key: int, stats: ApiStats) -> ApiFigures:
     return ApiFigures(ApiKey(key).name, stats.count, stats.sum_s, list(stats.buckets), dict(stats.errors))
 
@@ -193,6 +210,7 @@ def _api_figures(key: int, stats: ApiStats) -> ApiFigures:
 def _families(figures: Figures) -> Iterator[Metric]:
     yield from _topic_families(figures.topics)
     yield from _partition_families(figures.partitions)
+    yield from _directory_families(figures.directories)
     yield from _api_families(figures.apis)
     yield from group_families(figures.groups)
     yield from _plain_families(figures)
@@ -230,6 +248,28 @@ def _partition_families(partitions: list[PartitionFigures]) -> Iterator[Metric]:
         family = GaugeMetricFamily(name, text, labels=("topic", "partition"))
         for figures in partitions:
             family.add_metric((figures.topic, figures.partition), getattr(figures, attribute))
+        yield family
+
+
+def _directory_families(directories: list[DirectoryFigures]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    described = (
+        ("millrace_log_directory_free_bytes", "Free space where the logs are.", "free_bytes"),
+        (
+            "millrace_log_directory_offline",
+            "1 when the log directory has failed and takes no writes.",
+            "is_offline",
+        ),
+        ("millrace_log_directory_logs", "Logs in the directory.", "logs"),
+        ("millrace_log_directory_arriving", "Logs that are being copied into the directory.", "arriving"),
+    )
+    for name, text, attribute in described:
+        family = GaugeMetricFamily(name, text, labels=("directory",))
+        for figures in directories:
+            value = getattr(figures, attribute)
+            if value is not None:
+                family.add_metric((figures.path,), float(value))
         yield family
 
 

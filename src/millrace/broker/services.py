@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millrace.core.clock import Clock
     from millrace.core.ids import TopicId
     from millrace.groups.service import Groups
-    from millrace.log.log_directory import LogDirectory
+    from millrace.log.log_directories import LogDirectories
     from millrace.metadata.service import Metadata
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
@@ -41,7 +41,7 @@ class Services:
     """As it counts now: replaced whenever the metadata's settings for brokers change."""
     metadata: Metadata
     partitions: Partitions
-    log_directory: LogDirectory
+    log_directories: LogDirectories
     fetch_sessions: FetchSessions
     fetch_bytes_max: int
     groups: Groups
@@ -68,7 +68,8 @@ class Services:
         known = self.metadata.image.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if self.log_directory.offline_reason is not None:
+        directories = self.log_directories
+        if (known.topic_id, partition) in directories.unreachable or directories.offline_reason is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from millrace.core.clock import Clock
-from millrace.log.log_directory import LogDirectory
+from millrace.log.log_directories import LogDirectories
 from millrace.replica.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Flusher:
 
 
 async def enforce_retention(
-    directory: LogDirectory,
+    directories: LogDirectories,
     clock: Clock,
     *,
     first_delay_ms: Callable[[], int],
@@ -53,7 +53,7 @@ async def enforce_retention(
     """Delete what is too old or too much, and forget idle producers, again and again until cancelled."""
     await asyncio.sleep(first_delay_ms() / 1000)
     while True:
-        deleted = directory.enforce_retention(clock.wall_ms())
+        deleted = directories.enforce_retention(clock.wall_ms())
         if deleted:
             log.info("retention removed segments", extra={"segments": deleted})
         await asyncio.sleep(interval_ms() / 1000)

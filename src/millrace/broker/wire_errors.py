@@ -65,9 +65,12 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     log_errors.TooManyOpenFiles: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.LogDirectoryOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.TopicIdMismatch: ErrorCode.INCONSISTENT_TOPIC_ID,
+    log_errors.NoSuchDirectory: ErrorCode.LOG_DIR_NOT_FOUND,
+    log_errors.NameTooLong: ErrorCode.INVALID_TOPIC_EXCEPTION,
     # These end a start; no client is there to see them.
     log_errors.DirectoryLocked: ErrorCode.UNKNOWN_SERVER_ERROR,
     log_errors.DirectoryMismatch: ErrorCode.UNKNOWN_SERVER_ERROR,
+    log_errors.DuplicateLog: ErrorCode.UNKNOWN_SERVER_ERROR,
     # Background work, which is tried again; no request waits for it.
     JobFailed: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerDied: ErrorCode.UNKNOWN_SERVER_ERROR,

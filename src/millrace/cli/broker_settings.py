@@ -26,19 +26,19 @@ def broker_setting_options(command: _Command) -> _Command:
 
 
 def load_config(
-    *, data_dir: Path | None, listen: str | None, config_file: Path | None, settings: tuple[str, ...]
+    *, data_dirs: tuple[Path, ...], listen: str | None, config_file: Path | None, settings: tuple[str, ...]
 ) -> BrokerConfig:
     """The configuration that these options, the file and the environment give together."""
     from millrace.broker.config import load
 
-    return load(config_file, overrides(data_dir, listen, settings), os.environ)
+    return load(config_file, overrides(data_dirs, listen, settings), os.environ)
 
 
-def overrides(data_dir: Path | None, listen: str | None, settings: tuple[str, ...]) -> dict[str, str]:
+def overrides(data_dirs: tuple[Path, ...], listen: str | None, settings: tuple[str, ...]) -> dict[str, str]:
     """All options as settings; the short forms and --set must not contradict each other."""
     result = key_values(settings, option="--set")
     short_forms = (
-        ("--data-dir", "log.dirs", None if data_dir is None else str(data_dir)),
+        ("--data-dir", "log.dirs", ",".join(map(str, data_dirs)) or None),
         (
             "--listen",
             "listeners",
@@ -70,9 +70,11 @@ _OPTIONS: Final = (
     click.option(
         "-d",
         "--data-dir",
+        "data_dirs",
+        multiple=True,
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Where messages and metadata are kept (log.dirs).",
+        help="Where messages are kept, and metadata in the first one (log.dirs). Repeatable.",
     ),
     click.option(
         "-l",

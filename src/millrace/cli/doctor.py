@@ -23,7 +23,7 @@ from millrace.core.errors import MillraceError
 @click.pass_context
 def doctor(
     ctx: click.Context,
-    data_dir: Path | None,
+    data_dirs: tuple[Path, ...],
     listen: str | None,
     config_file: Path | None,
     settings: tuple[str, ...],
@@ -34,7 +34,7 @@ def doctor(
     Exit code 1 if something fails; warnings alone are no failure. A broker that runs already holds its port
     and its data directory, which is then what fails.
     """
-    findings = [*_machine(), *_broker(data_dir, listen, config_file, settings)]
+    findings = [*_machine(), *_broker(data_dirs, listen, config_file, settings)]
     if as_json:
         for finding in findings:
             print_json(asdict(finding))
@@ -57,10 +57,10 @@ def _machine() -> Iterator[Finding]:
 
 
 def _broker(
-    data_dir: Path | None, listen: str | None, config_file: Path | None, settings: tuple[str, ...]
+    data_dirs: tuple[Path, ...], listen: str | None, config_file: Path | None, settings: tuple[str, ...]
 ) -> Iterator[Finding]:
     try:
-        config = load_config(data_dir=data_dir, listen=listen, config_file=config_file, settings=settings)
+        config = load_config(data_dirs=data_dirs, listen=listen, config_file=config_file, settings=settings)
     except (MillraceError, OSError) as error:
         yield Finding(
             check="configuration",
@@ -70,8 +70,12 @@ def _broker(
         )
         return
     yield Finding(check="configuration", status=Status.OK, detail=str(config_file or "no file, defaults"))
-    for directory in config.log_dirs:
-        yield from checks.check_data_directory(Path(directory))
+    directories = config.log_dirs
+    for directory in directories:
+        for finding in checks.check_data_directory(Path(directory)):
+            # With several of them each line says of which it is.
+            name = finding.check if len(directories) == 1 else f"{finding.check} {directory}"
+            yield replace(finding, check=name)
     for listener in config.listeners:
         yield checks.check_port(listener.host, listener.port, what=f"listener {listener.name}")
         # Without one, clients are told the address that they have dialled, which works by itself.

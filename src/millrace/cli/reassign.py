@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millrace.cli.broker_requests import Connection
+    from millrace.cli.log_dir_moves import Places
     from millrace.cli.reassignments import Layout, Plan
     from millrace.core.ids import TopicPartition
 
@@ -164,12 +165,16 @@ def execute(
     save_previous: Path | None,
     **address: Any,
 ) -> None:
-    """Begin the moves of PLAN. They go on when this command has ended."""
-    from millrace.cli import broker_requests
+    """Begin the moves of PLAN. They go on when this command has ended.
+
+    With log_dirs in the plan, replicas move between the data directories of their brokers, too.
+    """
+    from millrace.cli import broker_requests, log_dir_moves
     from millrace.cli.reassignments import check_plan, read_layout, read_plan, write_plan
 
     where = BrokerAddress(**address)
     plan = read_plan(plan_file)
+    wishes = log_dir_moves.read_wishes(plan_file)
     with broker_requests.connected(where) as broker:
         layout = read_layout(broker)
         check_plan(plan, layout)
@@ -178,10 +183,13 @@ def execute(
             return
         if save_previous is not None:
             previous = {name: layout.replicas[name] for name in plan}
-            save_previous.write_text(write_plan(previous), encoding="utf-8")
+            places = log_dir_moves.places_now(layout, wishes, where.timeout_s)
+            save_previous.write_text(write_plan(previous, places), encoding="utf-8")
+        _begin_log_dirs(layout, wishes, where.timeout_s)
         _begin(broker, layout, plan, rate, where.timeout_s)
         if is_waiting:
             _finish(broker, layout, plan, rate, where.timeout_s)
+            log_dir_moves.wait_until_moved(layout, wishes, where.timeout_s)
         elif rate is not None:
             log_line(f"`millrace reassign verify {plan_file}` removes the throttle when all has moved")
 
@@ -197,12 +205,13 @@ def verify(plan_file: Path, is_waiting: bool, keep_throttle: bool, as_json: bool
 
     When none of them is under way any more, their throttles are removed.
     """
-    from millrace.cli import broker_requests
+    from millrace.cli import broker_requests, log_dir_moves
     from millrace.cli.reassign_progress import wait_until_moved
     from millrace.cli.reassignments import moving, read_layout, read_plan
 
     where = BrokerAddress(**address)
     plan = read_plan(plan_file)
+    wishes = log_dir_moves.read_wishes(plan_file)
     with broker_requests.connected(where) as broker:
         if is_waiting:
             wait_until_moved(broker, read_layout(broker), plan, rate=None, timeout_s=where.timeout_s)
@@ -210,7 +219,13 @@ def verify(plan_file: Path, is_waiting: bool, keep_throttle: bool, as_json: bool
         layout = read_layout(broker)
         if not keep_throttle:
             _unthrottle(broker, layout, plan, under_way, where.timeout_s)
-    states = {name: _state(name, plan, layout, name in under_way) for name in plan}
+    if is_waiting:
+        log_dir_moves.wait_until_moved(layout, wishes, where.timeout_s)
+    replicas = log_dir_moves.states(layout, wishes, where.timeout_s)
+    states = {
+        name: log_dir_moves.state_of_partition(name, replicas, _state(name, plan, layout, name in under_way))
+        for name in plan
+    }
     if as_json:
         for name, state in states.items():
             print_json({"topic": name.topic, "partition": name.partition, "state": state})
@@ -276,6 +291,20 @@ def _write(plan: Plan, plan_file: Path | None) -> None:
     else:
         plan_file.write_text(write_plan(plan), encoding="utf-8")
         log_line(f"wrote {plan_file}: `millrace reassign execute {plan_file}` carries it out")
+
+
+def _begin_log_dirs(layout: Layout, wishes: Places, timeout_s: float) -> None:
+    """Before the moves between brokers: a replica is made in the directory that was asked for by then."""
+    from millrace.cli import log_dir_moves
+    from millrace.cli.clients import RequestFailed
+
+    refused = log_dir_moves.ask(layout, wishes, timeout_s)
+    for line in refused:
+        log_line(line)
+    if refused:
+        raise RequestFailed(f"{len(refused)} of {len(wishes)} moves between directories were refused")
+    if wishes:
+        log_line(f"{len(wishes)} replicas are to be in other directories of their brokers")
 
 
 def _begin(broker: Connection, layout: Layout, plan: Plan, rate: int | None, timeout_s: float) -> None:

@@ -109,14 +109,18 @@ def bytes_to_move(layout: Layout, plan: Plan, sizes: Mapping[TopicPartition, int
     return moved
 
 
-def write_plan(plan: Mapping[TopicPartition, tuple[NodeId, ...]]) -> str:
-    document = {
-        "version": FILE_VERSION,
-        "partitions": [
-            {"topic": name.topic, "partition": name.partition, "replicas": list(nodes)}
-            for name, nodes in sorted(plan.items())
-        ],
-    }
+def write_plan(
+    plan: Mapping[TopicPartition, tuple[NodeId, ...]],
+    places: Mapping[tuple[TopicPartition, NodeId], str] | None = None,
+) -> str:
+    """With the data directories of those replicas for which one is given."""
+    entries = []
+    for name, nodes in sorted(plan.items()):
+        entry: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "replicas": list(nodes)}
+        if places and any((name, node_id) in places for node_id in nodes):
+            entry["log_dirs"] = [places.get((name, node_id), "any") for node_id in nodes]
+        entries.append(entry)
+    document = {"version": FILE_VERSION, "partitions": entries}
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 

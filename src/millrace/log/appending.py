@@ -18,7 +18,6 @@ from millrace.log import batch_checks
 from millrace.log.errors import (
     BatchTooLarge,
     CorruptBatch,
-    DiskFailed,
     InvalidRecord,
     LogClosed,
     LogDirectoryOffline,
@@ -424,6 +423,13 @@ class LogAppends(LogFiles):
     def _prepare_append(self, size: int, delta: int, max_timestamp: int) -> Segment:
         """Whatever an append may need beyond a write: open the tail, repair a torn write, roll."""
         self._check_writable()
+        try:
+            return self._make_ready(size, delta, max_timestamp)
+        except StorageError as error:
+            self._home.write_refused(error)
+            raise
+
+    def _make_ready(self, size: int, delta: int, max_timestamp: int) -> Segment:
         config = self.config
         if size > config.segment_bytes:
             raise BatchTooLarge(size, size_bytes_max=config.segment_bytes)
@@ -453,8 +459,8 @@ class LogAppends(LogFiles):
         """Nothing of the batch counts. Whatever reached the file is cut off now or before the next write."""
         segment.forbid_appends()
         self._is_torn = True
-        if isinstance(error, DiskFailed):
-            self._home.fence(str(error))
+        self._home.write_refused(error)
+        if self._home.offline_reason is not None:
             return
         try:
             segment.file.truncate(segment.size_bytes)

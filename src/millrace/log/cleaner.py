@@ -96,7 +96,11 @@ class LogCleaner:
         return case is not None and await self._clean(case, now_ms)
 
     def _look_at_all(self, now_ms: int) -> list[CleaningCase]:
-        logs = [log for log in self._logs() if log.config.cleanup_compact and not log.is_closed]
+        logs = [
+            log
+            for log in self._logs()
+            if log.config.cleanup_compact and not log.is_closed and not log.is_moving
+        ]
         self._forget_gone(logs)
         cases = []
         for log in logs:
@@ -161,7 +165,8 @@ class LogCleaner:
             group = waiting[0]
             now = {segment.base_offset: segment for segment in log.segments[:-1]}
             # All of them: an old record was dropped for the sake of a newer one in any later segment.
-            if log.is_closed or any(now.get(base) is not segment for base, segment in originals.items()):
+            is_changed = any(now.get(base) is not segment for base, segment in originals.items())
+            if log.is_closed or log.is_moving or is_changed:
                 break
             if not await log.replace_segments(list(group.replaces), [group.cleaned.base_offset]):
                 break

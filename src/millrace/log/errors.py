@@ -131,6 +131,20 @@ class TooManyOpenFiles(StorageError):
     """The process may not open another file; nothing is wrong with the disk."""
 
 
+class NoSuchDirectory(MillraceError):
+    """A path that is none of the broker's data directories."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is none of this broker's data directories")
+
+
+class NameTooLong(MillraceError):
+    """A topic whose name leaves no room for what a directory's name has to tell during a move."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the name of the topic {topic} is too long for a move between directories")
+
+
 class LogDirectoryOffline(MillraceError):
     """The directory was fenced after a disk failure and takes no writes until a restart."""
 
@@ -148,6 +162,15 @@ class DirectoryLocked(MillraceError):
 
 class DirectoryMismatch(MillraceError):
     """The directory belongs to another cluster or broker, or has a format that is not known."""
+
+
+class DuplicateLog(MillraceError):
+    """The same partition lies in two data directories, and nothing says which of them counts."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(
+            f"{first} and {second} are logs of the same partition: move one of them out of its data directory"
+        )
 
 
 class TopicIdMismatch(MillraceError):

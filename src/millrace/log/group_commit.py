@@ -8,13 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 from millrace.core.errors import MillraceError
-from millrace.log.errors import LogClosed, StorageError
+from millrace.log.errors import DiskFailed, LogClosed, StorageError
 from millrace.log.volume import FileHandle, Volume
 
 logger: Final = logging.getLogger(__name__)
+
+
+class ToSync(NamedTuple):
+    """What one round brings to the disk."""
+
+    open_files: Callable[[], list[FileHandle]]
+    """For whoever syncs each file by itself."""
+    small_files: list[str]
+    directories: list[str]
+    """Those whose names changed."""
+
+
+class Round(NamedTuple):
+    """A sync that is under way."""
+
+    to_sync: ToSync
+    end_offset: int
+    generation: int
 
 
 class Unsynced(Protocol):
@@ -23,22 +42,27 @@ class Unsynced(Protocol):
     log_end_offset: int
     flushed_offset: int
 
-    def files_to_sync(self) -> tuple[list[FileHandle], list[str]]:
-        """Open files, and directories whose names changed."""
+    def begin_sync(self) -> ToSync:
+        """Let all that was appended so far be synced: what that takes."""
 
     def synced(self, end_offset: int, generation: int) -> None: ...
+
+    def sync_not_begun(self, to_sync: ToSync) -> None: ...
 
     def sync_failed(self, error: StorageError, directories: list[str]) -> None: ...
 
 
 class GroupCommit:
-    __slots__ = ("_is_running", "_log", "_volume", "_waiting", "generation")
+    __slots__ = ("_idle", "_is_held", "_is_running", "_log", "_volume", "_waiting", "generation")
 
     def __init__(self, log: Unsynced, volume: Volume) -> None:
         self._log = log
         self._volume = volume
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._is_running = False
+        self._is_held = False
+        self._idle: asyncio.Future[None] | None = None
+        """Somebody waits for the end of the present round."""
         self.generation = 0
         """Changes with a truncation: a round begun before it says nothing about what is written after."""
 
@@ -47,9 +71,27 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._waiting.append((end_offset, future))
-        if not self._is_running:
+        if not self._is_running and not self._is_held:
             self._start(loop)
         return future
+
+    async def hold(self) -> None:
+        """Begin no further round until `release`; returns when none is under way. Whoever comes waits."""
+        self._is_held = True
+        if self._is_running:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    def release(self) -> None:
+        self._is_held = False
+        if self._waiting and not self._is_running:
+            self._start(asyncio.get_running_loop())
+
+    def hand_over(self, heir: GroupCommit) -> None:
+        """Whoever waits here waits for the log that has taken this one's place, which has the same end."""
+        waiting, self._waiting = self._waiting, []
+        heir._waiting += waiting
+        heir.release()
 
     def abandon(self, error: MillraceError) -> None:
         """Tell all who wait that it will not happen."""
@@ -58,34 +100,65 @@ class GroupCommit:
             if not future.done():
                 future.set_exception(error)
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def join(self) -> Round | None:
+        """Begin a round that somebody else carries out, together with those of other logs, and ends with
+        `end`; None if there is none to begin."""
+        return None if self._is_running or self._is_held else self._begin()
+
+    def end(self, round_: Round, error: MillraceError | None) -> None:
+        """What a round covers is on the disk, or failed to get there."""
+        self._is_running = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        if error is None:
+            self._log.synced(round_.end_offset, round_.generation)
+            self._wake(asyncio.get_running_loop())
+            return
+        if isinstance(error, StorageError):
+            self._log.sync_failed(error, round_.to_sync.directories)
+        self.abandon(error)
+
+    def _begin(self) -> Round | None:
         end_offset = self._log.log_end_offset
-        generation = self.generation
         try:
-            handles, directories = self._log.files_to_sync()
+            to_sync = self._log.begin_sync()
         except MillraceError as error:
             # The disk, the log or the whole directory is gone: they have to be told, whatever it is.
             self.abandon(error)
-            return
+            return None
         self._is_running = True
-        round_ = loop.run_in_executor(None, sync_all, self._volume, handles, directories)
+        return Round(to_sync, end_offset, self.generation)
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        round_ = self._begin()
+        if round_ is None:
+            return
+        try:
+            handles = round_.to_sync.open_files()
+        except MillraceError as error:
+            # Nothing was tried, so nothing is known to be broken.
+            self._is_running = False
+            self._log.sync_not_begun(round_.to_sync)
+            self.abandon(error)
+            return
+        work = loop.run_in_executor(None, sync_all, self._volume, handles, round_.to_sync.directories)
 
         def finished(done: asyncio.Future[None]) -> None:
-            self._is_running = False
+            error: MillraceError | None = None
             try:
                 done.result()
-            except StorageError as error:
-                logger.error("flush failed: %s", error)
-                self._log.sync_failed(error, directories)
-                self.abandon(error)
-                return
+            except StorageError as failure:
+                logger.error("flush failed: %s", failure)
+                error = failure
             except asyncio.CancelledError:
-                self.abandon(LogClosed("the broker stops"))
-                return
-            self._log.synced(end_offset, generation)
-            self._wake(loop)
+                error = LogClosed("the broker stops")
+            except Exception as bug:
+                # Whatever it is, nobody may wait for ever, and nothing may count as stored.
+                logger.exception("flush failed")
+                error = DiskFailed("sync", "a log", repr(bug))
+            self.end(round_, error)
 
-        round_.add_done_callback(finished)
+        work.add_done_callback(finished)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         flushed_offset = self._log.flushed_offset
@@ -98,7 +171,7 @@ class GroupCommit:
             elif not future.done():
                 future.set_result(None)
         self._waiting = still_waiting
-        if still_waiting:
+        if still_waiting and not self._is_held:
             self._start(loop)
 
 

@@ -13,18 +13,28 @@ from millrace.log.volume import Volume
 
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
-_IGNORED_DIRECTORY_SUFFIXES: Final = ("-future", STRAY_DIRECTORY_SUFFIX)
+FUTURE_DIRECTORY_SUFFIX: Final = "-future"
+"""Of a copy that is being made of a log in another data directory. Kafka uses the same name."""
+MOVED_DIRECTORY_SUFFIX: Final = "-moved"
+"""Of the log that such a copy has replaced, until its files are deleted."""
+_OTHER_DIRECTORY_SUFFIXES: Final = (
+    DELETE_DIRECTORY_SUFFIX,
+    STRAY_DIRECTORY_SUFFIX,
+    FUTURE_DIRECTORY_SUFFIX,
+    MOVED_DIRECTORY_SUFFIX,
+)
 _KAFKAS_OWN_METADATA: Final = "__cluster_metadata"
 """Kafka's controllers keep their log beside the topics'. It is left alone: the directory may go back."""
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted")
 _NAME_LENGTH_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
+_UNIQUE_NAME: Final = re.compile(r"(?P<name>.+)\.(?P<unique>[0-9a-f]+)\Z")
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
     """The partition that a directory is for, or None if it is something else."""
     match = _PARTITION_NAME.match(name)
-    if match is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_DIRECTORY_SUFFIXES)):
+    if match is None or name.endswith(_OTHER_DIRECTORY_SUFFIXES):
         return None
     if match["topic"] == _KAFKAS_OWN_METADATA:
         return None
@@ -41,6 +51,20 @@ def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
     """Where a partition's directory is kept that belongs to no topic; nothing reads or removes it."""
     suffix = f"-{topic_partition.partition}.{unique}{STRAY_DIRECTORY_SUFFIX}"
     return topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+def unique_directory_name(topic_partition: TopicPartition, unique: str, suffix: str) -> str | None:
+    """Where a log on its way to another data directory is kept; None if the topic's name is too long for
+    it."""
+    name = f"{topic_partition}.{unique}{suffix}"
+    return name if len(name) <= _NAME_LENGTH_MAX else None
+
+
+def parse_unique_name(name: str, suffix: str) -> tuple[TopicPartition, str] | None:
+    """The partition and the unique part of such a name, or None if it is something else."""
+    match = _UNIQUE_NAME.match(name.removesuffix(suffix)) if name.endswith(suffix) else None
+    topic_partition = None if match is None else parse_directory_name(match["name"])
+    return None if match is None or topic_partition is None else (topic_partition, match["unique"])
 
 
 def find_segments(volume: Volume, directory: str, *, first_offset: int) -> list[Segment]:

@@ -18,18 +18,22 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition, format_topic_id
 from millrace.log import checkpoints
 from millrace.log.config import LogConfig
-from millrace.log.errors import DirectoryMismatch, LogDirectoryOffline, StorageError
-from millrace.log.layout import (
-    DELETE_DIRECTORY_SUFFIX,
-    deleted_directory_name,
-    find_segments,
-    parse_directory_name,
-    stray_directory_name,
+from millrace.log.errors import (
+    DirectoryMismatch,
+    DiskFailed,
+    FileMissing,
+    LogClosed,
+    LogDirectoryOffline,
+    ReadOnlyDisk,
+    StorageError,
 )
+from millrace.log.group_commit import GroupCommit, Round
+from millrace.log.layout import deleted_directory_name, stray_directory_name
 from millrace.log.log_files import LogFiles
 from millrace.log.partition_log import PartitionLog
 from millrace.log.recovery import RecoveredLog, recover_log
 from millrace.log.segment import Segment
+from millrace.log.survey import FoundPartition, LoadProgress, Survey, survey
 from millrace.log.volume import DirectoryLock, Volume
 
 logger: Final = logging.getLogger(__name__)
@@ -37,7 +41,9 @@ logger: Final = logging.getLogger(__name__)
 LOCK_FILE: Final = ".lock"
 _META_VERSION: Final = "1"
 _CONCURRENCY: Final = 4
-_TREE_DELETE_DELAY_MS: Final = 60_000
+_TOGETHER_MIN: Final = 32
+"""From so many logs on, one sync of the whole disk is cheaper than one of each, whatever else lies on it."""
+_PIECE: Final = 128
 _TICK_S_MIN: Final = 0.01
 
 
@@ -50,15 +56,9 @@ class DirectorySettings:
     high_watermark_interval_ms: int = 5_000
     recovery_threads: int = 2
     """How many logs are checked at the same time at the start."""
-
-
-@dataclass(slots=True)
-class LoadProgress:
-    logs_total: int = 0
-    logs_done: int = 0
-    bytes_total: int = 0
-    bytes_done: int = 0
-    is_clean: bool = True
+    gives_up_unwritable: bool = False
+    """Whether a file system that refuses writes takes the directory offline for good. Where others can lead,
+    they should; alone it is better to wait until it is writable again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,12 @@ class LogDirectory:
         self.settings = settings or DirectorySettings()
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline_reason: str | None = None
+        self.directory_id = ""
+        """Its own for all time, from its meta.properties; empty until that is read."""
+        self.on_offline: Callable[[LogDirectory], None] = _nobody_listens
+        """Set by the owner: told when the directory is fenced."""
+        self.arriving: dict[TopicPartition, str] = {}
+        """Copies that are being made here of logs in other directories, with the path of each."""
         self.progress = LoadProgress()
         self.recovered: dict[TopicPartition, RecoveredLog] = {}
         """What recovery found at this start, for those logs that needed it."""
@@ -119,6 +125,17 @@ class LogDirectory:
             self.offline_reason = reason
             for log in self.logs.values():
                 log.forbid_appends()
+            self.on_offline(self)
+
+    def write_refused(self, error: StorageError) -> None:
+        """A write was not possible, and may or may not be later."""
+        if error.operation == "read":
+            # Other bytes may be readable, and what was written is not in doubt.
+            return
+        if isinstance(error, DiskFailed) or (
+            self.settings.gives_up_unwritable and isinstance(error, ReadOnlyDisk | FileMissing)
+        ):
+            self.fence(str(error))
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         self._new_removals += [_Removal(path, is_tree=False, delay_ms=delay_ms) for path in paths]
@@ -138,16 +155,17 @@ class LogDirectory:
         found = checkpoints.read_properties(self.volume, path)
         wanted = {"version": _META_VERSION, "cluster.id": cluster_id, "node.id": str(node_id)}
         if found is None:
-            directory_id = format_topic_id(self._ids.topic_id())
-            checkpoints.write_properties(self.volume, path, {**wanted, "directory.id": directory_id})
-            return directory_id
+            self.directory_id = format_topic_id(self._ids.topic_id())
+            checkpoints.write_properties(self.volume, path, {**wanted, "directory.id": self.directory_id})
+            return self.directory_id
         for key, value in wanted.items():
             if found.get(key) != value:
                 raise DirectoryMismatch(f"{path} has {key}={found.get(key)}, this broker has {value}")
         if "directory.id" not in found:
             found["directory.id"] = format_topic_id(self._ids.topic_id())
             checkpoints.write_properties(self.volume, path, found)
-        return found["directory.id"]
+        self.directory_id = found["directory.id"]
+        return self.directory_id
 
     def read_identity(self) -> dict[str, str] | None:
         """The pairs of meta.properties, or None for a new directory."""
@@ -159,12 +177,27 @@ class LogDirectory:
         on_progress: Callable[[LoadProgress], None] = lambda progress: None,
     ) -> None:
         """Find all logs. After an orderly end their sizes are believed; else each one is recovered."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, self._survey)
-        self.progress = found.progress
+        await self.load_found(await self.survey(), config_of, on_progress)
+
+    async def survey(self) -> Survey:
+        """What lies here, for `load_found`; a mark of an orderly end is used up by it."""
+        return await asyncio.get_running_loop().run_in_executor(None, survey, self.volume, self.path)
+
+    async def load_found(
+        self,
+        found: Survey,
+        config_of: Callable[[TopicPartition], LogConfig],
+        on_progress: Callable[[LoadProgress], None] = lambda progress: None,
+    ) -> None:
+        """Take in the logs of a survey."""
+        self.progress = found.progress()
+        # A copy that is left is made anew, if at all.
+        doomed = [*found.deleted, *(future.directory for future in found.futures)]
+        self._new_removals += [_Removal(path, is_tree=True, delay_ms=0) for path in doomed]
+        self._stir()
         on_progress(self.progress)
         untrusted = []
-        for item in found.partitions:
+        for item in found.partitions.values():
             if item.segments is None:
                 untrusted.append(item)
             else:
@@ -175,7 +208,7 @@ class LogDirectory:
         on_progress(self.progress)
         gate = asyncio.Semaphore(self.settings.recovery_threads)
 
-        async def recover(item: _FoundPartition) -> None:
+        async def recover(item: FoundPartition) -> None:
             async with gate:
                 await self._recover(item, found, config_of(item.topic_partition))
                 self.progress.logs_done += 1
@@ -185,46 +218,16 @@ class LogDirectory:
         if untrusted:
             await self.save_checkpoints()
 
-    def _survey(self) -> _Survey:
-        """In the executor: checkpoints, directories, and the segments of those that can be trusted."""
-        volume, path = self.volume, self.path
-        found = _Survey(
-            is_clean=checkpoints.read_clean_shutdown(volume, path),
-            recovery_points=checkpoints.read_offsets(volume, f"{path}/{checkpoints.RECOVERY_POINTS}"),
-            log_starts=checkpoints.read_offsets(volume, f"{path}/{checkpoints.LOG_START_OFFSETS}"),
-            high_watermarks=checkpoints.read_offsets(volume, f"{path}/{checkpoints.HIGH_WATERMARKS}"),
-            cleaner_offsets=checkpoints.read_offsets(volume, f"{path}/{checkpoints.CLEANER_OFFSETS}"),
-        )
-        if found.is_clean:
-            # From here on only an orderly end puts it back.
-            checkpoints.remove_clean_shutdown(volume, path)
-        for entry in volume.list_directory(path):
-            if not entry.is_directory:
-                continue
-            directory = f"{path}/{entry.name}"
-            if entry.name.endswith(DELETE_DIRECTORY_SUFFIX):
-                self._new_removals.append(_Removal(directory, is_tree=True, delay_ms=0))
-                self._stir()
-                continue
-            topic_partition = parse_directory_name(entry.name)
-            if topic_partition is None:
-                continue
-            item = _FoundPartition(
-                topic_partition,
-                directory,
-                checkpoints.read_partition_metadata(volume, directory) or NO_TOPIC_ID,
-                found.recovery_points.get(topic_partition, 0),
-            )
-            if found.is_clean and topic_partition in found.recovery_points:
-                item.trust(volume, found.log_starts.get(topic_partition, 0))
-            if item.segments is None:
-                found.progress.bytes_total += sum(e.size_bytes for e in volume.list_directory(directory))
-            found.partitions.append(item)
-        found.progress.logs_total = len(found.partitions)
-        found.progress.is_clean = found.is_clean
-        return found
+    def abandon(self, reason: str) -> None:
+        """Serve nothing of it: it could not be loaded as a whole."""
+        for log in self.logs.values():
+            log.discard()
+        self.logs.clear()
+        self._dirty.clear()
+        self._new_removals.clear()
+        self.fence(reason)
 
-    async def _recover(self, item: _FoundPartition, found: _Survey, config: LogConfig) -> None:
+    async def _recover(self, item: FoundPartition, found: Survey, config: LogConfig) -> None:
         loop = asyncio.get_running_loop()
 
         def work() -> RecoveredLog:
@@ -255,8 +258,8 @@ class LogDirectory:
 
     def _add_log(
         self,
-        item: _FoundPartition,
-        found: _Survey,
+        item: FoundPartition,
+        found: Survey,
         config: LogConfig,
         segments: list[Segment],
         log_end_offset: int,
@@ -336,14 +339,30 @@ class LogDirectory:
         self.volume.rename(log.path, aside)
         logger.warning("%s belongs to no topic: kept as %s", topic_partition, aside)
 
+    def take_over(self, log: PartitionLog) -> None:
+        """A log that was copied here is one of this directory's now."""
+        assert log.topic_partition not in self.logs, log
+        self.logs[log.topic_partition] = log
+
+    def give_up(self, topic_partition: TopicPartition) -> None:
+        """A log that was here lives elsewhere now, and its files are for whoever moved it to deal with."""
+        self._dirty.pop(self.logs.pop(topic_partition), None)
+
+    def unique(self) -> str:
+        """For the name of a directory that is not to meet another."""
+        return self._ids.topic_id().hex()
+
+    def remove_tree_later(self, path: str, delay_ms: int) -> None:
+        self._new_removals.append(_Removal(path, is_tree=True, delay_ms=delay_ms))
+        self._stir()
+
     def _put_aside(self, log: PartitionLog) -> None:
         del self.logs[log.topic_partition]
         self._dirty.pop(log, None)
         log.discard()
         aside = f"{self.path}/{deleted_directory_name(log.topic_partition, self._ids.topic_id().hex())}"
         self.volume.rename(log.path, aside)
-        self._new_removals.append(_Removal(aside, is_tree=True, delay_ms=log.config.file_delete_delay_ms))
-        self._stir()
+        self.remove_tree_later(aside, log.config.file_delete_delay_ms)
 
     # Background work
 
@@ -365,10 +384,18 @@ class LogDirectory:
                     await self.save_checkpoints()
                 elif loop.time() >= next_high_watermark:
                     next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
+                    await self._check_presence()
                     await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks())
             except StorageError as error:
                 # Disk full, most likely: the next round tries again, and appends report it themselves.
                 logger.warning("background work in %s: %s", self.path, error)
+                self.write_refused(error)
+
+    async def _check_presence(self) -> None:
+        """A disk that was unmounted leaves an empty directory in its place, which takes writes as well."""
+        lock = f"{self.path}/{LOCK_FILE}"
+        if not await asyncio.get_running_loop().run_in_executor(None, self.volume.exists, lock):
+            raise FileMissing("find", lock, "the directory's content is gone")
 
     async def _rest(self, *, until_s: float) -> None:
         """Until it is time to flush what was written. A directory in which nothing happens is left alone
@@ -401,6 +428,8 @@ class LogDirectory:
     async def flush_dirty(self) -> None:
         """Flush every log that was written since its last flush."""
         dirty, self._dirty = list(self._dirty), {}
+        if len(dirty) >= _TOGETHER_MIN and self.volume.can_sync_everything:
+            dirty = await self._flush_together(dirty)
         gate = asyncio.Semaphore(_CONCURRENCY)
 
         async def flush(log: LogFiles) -> None:
@@ -415,6 +444,33 @@ class LogDirectory:
                     return
 
         await asyncio.gather(*(flush(log) for log in dirty if not log.is_closed))
+
+    async def _flush_together(self, dirty: list[LogFiles]) -> list[LogFiles]:
+        """Flush many logs by one sync of the disk; returns those that must be flushed by themselves."""
+        left: list[LogFiles] = []
+        rounds: list[tuple[GroupCommit, Round]] = []
+        error: MillraceError | None = LogClosed("the broker stops")
+        try:
+            for number, log in enumerate(dirty):
+                if number % _PIECE == _PIECE - 1:
+                    # Requests have waited long enough.
+                    await asyncio.sleep(0)
+                joined = None if log.is_closed else log.join_flush()
+                if joined is None:
+                    left.append(log)
+                else:
+                    rounds.append(joined)
+            if rounds:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(None, self.volume.sync_everything, self.path)
+            error = None
+        except StorageError as failure:
+            logger.error("flush of %d logs failed: %s", len(rounds), failure)
+            error = failure
+        finally:
+            for commit, round_ in rounds:
+                commit.end(round_, error)
+        return left
 
     async def remove_due(self) -> None:
         """Remove the files whose delay is over."""
@@ -525,42 +581,5 @@ class LogDirectory:
                 self._lock = None
 
 
-@dataclass(slots=True)
-class _FoundPartition:
-    topic_partition: TopicPartition
-    directory: str
-    topic_id: TopicId
-    log_end_offset: int
-    """The recovery point; after an orderly end that is where the log ends."""
-    segments: list[Segment] | None = None
-
-    def trust(self, volume: Volume, log_start_offset: int) -> None:
-        """Believe names and sizes, unless they contradict the checkpoint."""
-        segments = find_segments(volume, self.directory, first_offset=log_start_offset)
-        last = segments[-1]
-        is_empty = last.size_bytes == 0
-        if (
-            last.base_offset < self.log_end_offset
-            if not is_empty
-            else last.base_offset == self.log_end_offset
-        ):
-            self.segments = segments
-
-
-class _Survey:
-    def __init__(
-        self,
-        *,
-        is_clean: bool,
-        recovery_points: dict[TopicPartition, int],
-        log_starts: dict[TopicPartition, int],
-        high_watermarks: dict[TopicPartition, int],
-        cleaner_offsets: dict[TopicPartition, int],
-    ) -> None:
-        self.is_clean = is_clean
-        self.recovery_points = recovery_points
-        self.log_starts = log_starts
-        self.high_watermarks = high_watermarks
-        self.cleaner_offsets = cleaner_offsets
-        self.partitions: list[_FoundPartition] = []
-        self.progress = LoadProgress()
+def _nobody_listens(_directory: LogDirectory) -> None:
+    """Until the owner says who does."""

@@ -20,7 +20,7 @@ from millrace.log.config import INT64_MAX, LogConfig
 from millrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from millrace.log.epochs import LeaderEpochs, epochs_from_batches, load_epochs, save_epochs
 from millrace.log.errors import DiskFull, LogClosed, LogDirectoryOffline, StorageError
-from millrace.log.group_commit import GroupCommit
+from millrace.log.group_commit import GroupCommit, Round, ToSync
 from millrace.log.producer_state import ProducerStates
 from millrace.log.segment import Segment
 from millrace.log.validation import is_preparation_needed
@@ -51,6 +51,9 @@ class LogHome(Protocol):
 
     def fence(self, reason: str) -> None:
         """The disk failed: no log in here takes writes any more."""
+
+    def write_refused(self, error: StorageError) -> None:
+        """A write failed, for good or for a while: the home decides what follows from it."""
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None: ...
 
@@ -84,10 +87,12 @@ class LogFiles:
         "_staged_producers",
         "commits_on_flush",
         "config",
+        "cut_offset",
         "first_dirty_offset",
         "flush_is_due",
         "flushed_offset",
         "high_watermark",
+        "is_moving",
         "log_end_offset",
         "log_start_offset",
         "path",
@@ -122,6 +127,10 @@ class LogFiles:
         self.flushed_offset = log_end_offset
         self.first_dirty_offset = 0
         """Where the next compaction begins; the cleaner keeps it, its checkpoint saves it."""
+        self.is_moving = False
+        """A copy is being made of it in another directory: segments must not be rewritten meanwhile."""
+        self.cut_offset = INT64_MAX
+        """The lowest offset that the log was cut to, for whoever copies it and puts this back."""
 
         # Read when first needed: thousands of idle partitions must start fast and stay small.
         self._producers: ProducerStates | None = None
@@ -243,6 +252,9 @@ class LogFiles:
             self._save_epochs()
         except DiskFull:
             return
+        except StorageError as error:
+            self._home.write_refused(error)
+            raise
 
     def _save_epochs(self) -> None:
         save_epochs(self._home.volume, self.path, self.epochs, durable=False)
@@ -318,6 +330,16 @@ class LogFiles:
             commit = self._commit = GroupCommit(self, self._home.volume)
         return commit.wait(offset)
 
+    async def hold_flushes(self) -> None:
+        """Let nothing more reach the disk until `release_flushes`; whoever waits for it waits longer."""
+        if self._commit is None:
+            self._commit = GroupCommit(self, self._home.volume)
+        await self._commit.hold()
+
+    def release_flushes(self) -> None:
+        if self._commit is not None:
+            self._commit.release()
+
     async def flush(self) -> None:
         """Return when all that was appended before the call is on disk."""
         waiting = self.wait_flushed(self.log_end_offset)
@@ -328,29 +350,47 @@ class LogFiles:
                 self._commit = GroupCommit(self, self._home.volume)
             await self._commit.wait(self.log_end_offset)
 
-    def files_to_sync(self) -> tuple[list[FileHandle], list[str]]:
+    def join_flush(self) -> tuple[GroupCommit, Round] | None:
+        """As `flush`, for somebody who brings many logs to the disk at once; None if nothing is to be done or
+        a flush is under way."""
+        if self._commit is None:
+            self._commit = GroupCommit(self, self._home.volume)
+        round_ = self._commit.join()
+        return None if round_ is None else (self._commit, round_)
+
+    def begin_sync(self) -> ToSync:
         self._check_writable()
         if not self._are_epochs_saved:
             self._save_epochs()
         volume = self._home.volume
         first = max(bisect_right(self._bases, self.flushed_offset) - 1, 0)
-        handles: list[FileHandle] = []
-        for segment in self._segments[first:]:
-            if segment is not self._active or self.log_end_offset > self.flushed_offset:
-                handles += segment.handles_to_sync(with_indexes=segment is not self._active)
+        active = self._active if self.log_end_offset > self.flushed_offset else None
+        segments = [each for each in self._segments[first:] if each is not self._active or active is not None]
         files, self._files_to_sync = self._files_to_sync or [], None
-        handles += [volume.file(path).handle() for path in files if volume.exists(path)]
         directories, self._directories_to_sync = self._directories_to_sync or [], None
         # New appends after this moment make the log dirty again.
         self._is_dirty = False
         self._set_flush_mark(self.log_end_offset)
         self._active.store_indexes()
-        return handles, directories
+
+        def open_files() -> list[FileHandle]:
+            opened: list[FileHandle] = []
+            for segment in segments:
+                opened += segment.handles_to_sync(with_indexes=segment is not active)
+            return opened + [volume.file(path).handle() for path in files if volume.exists(path)]
+
+        return ToSync(open_files, files, directories)
 
     def synced(self, end_offset: int, generation: int) -> None:
         assert self._commit is not None
         if generation == self._commit.generation and end_offset > self.flushed_offset:
             self.flushed_offset = end_offset
+
+    def sync_not_begun(self, to_sync: ToSync) -> None:
+        for file in to_sync.small_files:
+            self.sync_later(file)
+        for directory in to_sync.directories:
+            self.sync_later(directory=directory)
 
     def sync_failed(self, error: StorageError, directories: list[str]) -> None:
         if self._is_closed:
@@ -443,6 +483,28 @@ class LogFiles:
 
     # For the modules beside this one
 
+    def succeed(self, original: LogFiles) -> None:
+        """Take the place of a log of which this one is a copy, byte for byte, in another directory."""
+        self.log_start_offset = original.log_start_offset
+        self.high_watermark = original.high_watermark
+        self.first_dirty_offset = original.first_dirty_offset
+        # If a power loss takes the new name back, it is the original that counts.
+        self.flushed_offset = original.flushed_offset
+        self.adopt(original._producers, original._epochs)
+        # The copy of their file may be a little older.
+        self._are_epochs_saved = False
+        self._set_flush_mark(self.flushed_offset)
+        self._became_dirty()
+
+    def retire(self, heir: LogFiles) -> None:
+        """The heir has taken this one's place: nothing is written here any more, and nobody notices."""
+        self._is_closed = True
+        self._active.forbid_appends()
+        if self._commit is not None:
+            if heir._commit is None:
+                heir._commit = GroupCommit(heir, heir._home.volume)
+            self._commit.hand_over(heir._commit)
+
     @property
     def home(self) -> LogHome:
         return self._home
@@ -462,6 +524,7 @@ class LogFiles:
     def end_moved_back(self, offset: int) -> None:
         """After a truncation: nothing computed from what is gone may survive."""
         self.log_end_offset = offset
+        self.cut_offset = min(self.cut_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
         # What takes the place of the lost records was never compacted.
         self.first_dirty_offset = min(self.first_dirty_offset, offset)

@@ -111,6 +111,17 @@ class SkipProducerIds:
 class RegisterBroker:
     broker: BrokerState
     lease_id: LeaseId | None
+    offline: Mapping[TopicId, Sequence[int]] = field(default_factory=dict)
+    """Replicas that it cannot serve: known from the first moment, so that it is elected for none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOffline:
+    """A data directory of the broker has failed: these are all the replicas that it cannot serve now."""
+
+    node_id: NodeId
+    incarnation: str
+    replicas: Mapping[TopicId, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +243,7 @@ Command: TypeAlias = (
     | AllocateProducerIds
     | SkipProducerIds
     | RegisterBroker
+    | ReportOffline
     | UnregisterBroker
     | SetClusterId
     | AdoptTopic

@@ -39,6 +39,7 @@ from millrace.metadata.commands import (
     RegisterBroker,
     RemoveMember,
     ReplaceConfigs,
+    ReportOffline,
     SetClusterId,
     SkipProducerIds,
     TopicResource,
@@ -90,6 +91,8 @@ def decide(image: Image, command: Command, policy: Policy) -> Change:
             return Change() if below <= image.next_producer_id else _set_next_producer_id(image, below)
         case RegisterBroker():
             return _register_broker(image, command, policy)
+        case ReportOffline():
+            return _report_offline(image, command)
         case UnregisterBroker():
             return _unregister_broker(image, command)
         case SetClusterId(cluster_id):
@@ -367,8 +370,20 @@ def _register_broker(image: Image, command: RegisterBroker, policy: Policy) -> C
         if policy.is_filling_enabled and broker.node_id not in image.members and image.topics:
             # A broker that was emptied on purpose is a member, and stays empty.
             puts.append(Put(records.filling_key(broker.node_id), b"{}"))
+    deletes: tuple[str, ...] = ()
+    if command.offline:
+        value = records.encode_offline(command.offline)
+        puts.append(Put(records.offline_key(broker.node_id), value, command.lease_id))
+    elif broker.node_id in image.offline:
+        deletes = (records.offline_key(broker.node_id),)
     compare = Compare(key, ABSENT if present is None else present.epoch)
-    return Change(compares=(compare,), puts=tuple(puts))
+    return Change(compares=(compare,), puts=tuple(puts), deletes=deletes)
+
+
+def _report_offline(image: Image, command: ReportOffline) -> Change:
+    broker = _registered(image, command.node_id, command.incarnation)
+    put = Put(records.offline_key(broker.node_id), records.encode_offline(command.replicas), broker.lease_id)
+    return Change(compares=(Compare(records.broker_key(broker.node_id), broker.epoch),), puts=(put,))
 
 
 def _unregister_broker(image: Image, command: UnregisterBroker) -> Change:

@@ -121,6 +121,7 @@ class ControllerTask:
             settled is None
             or settled.brokers is not image.brokers
             or settled.stopping is not image.stopping
+            or settled.offline is not image.offline
             or _default_settings_revision(settled) != _default_settings_revision(image)
         ):
             return None

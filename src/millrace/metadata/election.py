@@ -39,6 +39,11 @@ def standing_of(image: Image, *, without: NodeId | None = None) -> Standing:
     return Standing(live, frozenset(node_id for node_id in live if node_id not in image.stopping))
 
 
+def reduced(standing: Standing, offline: frozenset[NodeId]) -> Standing:
+    """The standing in a partition of which these brokers cannot serve their replicas."""
+    return Standing(standing.live - offline, standing.willing - offline) if offline else standing
+
+
 def is_settled(state: PartitionState, standing: Standing) -> bool:
     """Whether nothing needs to change, in the usual case: quick, and never wrongly true."""
     return (
@@ -67,6 +72,20 @@ def withdraw(
     if is_empty and changed.last_leader == node_id:
         changed = changed._replace(last_leader=NO_LEADER)
     return _advance(state, _settle(changed, standing, rules))
+
+
+def settle_without(
+    state: PartitionState, offline: frozenset[NodeId], standing: Standing, rules: ElectionRules
+) -> PartitionState:
+    """Settle without replicas on disks that have failed: what they have may not be what they promised. One
+    that led last may lead again when its disk is back, if nobody else can be trusted."""
+    changed = state._replace(
+        isr=tuple(node_id for node_id in state.isr if node_id not in offline),
+        eligible=tuple(node_id for node_id in state.eligible if node_id not in offline),
+    )
+    if state.leader in offline:
+        changed = changed._replace(leader=NO_LEADER, last_leader=state.leader)
+    return _advance(state, _settle(changed, reduced(standing, offline), rules))
 
 
 def alter_isr(

@@ -16,6 +16,7 @@ from millrace.metadata.image import (
     DeletedTopic,
     Image,
     Member,
+    OfflineReplicas,
     PartitionState,
     TopicState,
     collision_name,
@@ -46,6 +47,7 @@ class _Edits:
     brokers: dict[NodeId, BrokerState | None] = field(default_factory=dict)
     members: dict[NodeId, Member | None] = field(default_factory=dict)
     stopping: dict[NodeId, int | None] = field(default_factory=dict)
+    offline: dict[NodeId, OfflineReplicas | None] = field(default_factory=dict)
     filling: dict[NodeId, int | None] = field(default_factory=dict)
     configs: list[KeyChange] = field(default_factory=list)
     deleted: dict[TopicId, DeletedTopic | None] = field(default_factory=dict)
@@ -64,6 +66,9 @@ def _fold(image: Image, revision: int, changes: Iterable[KeyChange]) -> Image:
         changed = replace(changed, members=_edited(changed.members, edits.members))
     if edits.stopping:
         changed = replace(changed, stopping=_edited(changed.stopping, edits.stopping))
+    if edits.offline:
+        offline = _edited(changed.offline, edits.offline)
+        changed = replace(changed, offline=offline, topology_revision=revision)
     if edits.filling:
         changed = replace(changed, filling=_edited(changed.filling, edits.filling))
     if edits.deleted:
@@ -99,6 +104,9 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
         elif key.startswith(records.STOPPING):
             node_id = NodeId(int(key.removeprefix(records.STOPPING)))
             edits.stopping[node_id] = None if value is None else mod_revision
+        elif key.startswith(records.OFFLINE):
+            node_id = NodeId(int(key.removeprefix(records.OFFLINE)))
+            edits.offline[node_id] = None if value is None else records.decode_offline(value, mod_revision)
         elif key.startswith(records.FILLING):
             node_id = NodeId(int(key.removeprefix(records.FILLING)))
             edits.filling[node_id] = None if value is None else mod_revision

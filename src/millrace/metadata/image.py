@@ -83,6 +83,13 @@ class Member(NamedTuple):
     mod_revision: int
 
 
+class OfflineReplicas(NamedTuple):
+    """What a broker that runs cannot serve, because the data directory that it lies in has failed."""
+
+    replicas: Mapping[TopicId, frozenset[int]]
+    mod_revision: int
+
+
 class DeletedTopic(NamedTuple):
     """A topic whose logs are to be deleted. Without this proof no broker deletes a log."""
 
@@ -109,6 +116,8 @@ class Image:
     members: Mapping[NodeId, Member]
     stopping: Mapping[NodeId, int]
     """Brokers in a controlled shutdown, with the revision at which it began."""
+    offline: Mapping[NodeId, OfflineReplicas]
+    """Replicas in failed data directories, by broker."""
     filling: Mapping[NodeId, int]
     """New brokers that are being given their share of the replicas, with the revision of that intention."""
     topics: PersistentMap[str, TopicState]
@@ -133,6 +142,16 @@ class Image:
         """Members that do not run, or do not reach the store."""
         return tuple(node_id for node_id in self.members if node_id not in self.brokers)
 
+    def offline_at(self, topic_id: TopicId, partition: int) -> frozenset[NodeId]:
+        """The brokers that run and cannot serve their replica of this partition."""
+        if not self.offline:
+            return _NOBODY
+        return frozenset(
+            node_id
+            for node_id, found in self.offline.items()
+            if partition in found.replicas.get(topic_id, ())
+        )
+
     def partition(self, name: str, partition: int) -> PartitionState | None:
         """The state of one partition, or None if there is no such topic or partition."""
         topic = self.topics.get(name)
@@ -146,6 +165,7 @@ def collision_name(name: str) -> str:
     return name.replace(".", "_")
 
 
+_NOBODY: Final = frozenset[NodeId]()
 _NO_MAPPING: Final = MappingProxyType[str, str]({})
 
 EMPTY: Final = Image(
@@ -157,6 +177,7 @@ EMPTY: Final = Image(
     brokers=MappingProxyType({}),
     members=MappingProxyType({}),
     stopping=MappingProxyType({}),
+    offline=MappingProxyType({}),
     filling=MappingProxyType({}),
     topics=PersistentMap(),
     topics_by_id=PersistentMap(),

@@ -6,10 +6,10 @@ Every change of a partition compares its revision, so that two who decide at the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from millrace.core.ids import NodeId
+from millrace.core.ids import NodeId, TopicId
 from millrace.metadata import election, records
 from millrace.metadata.commands import AlterIsr, Change, ElectionKind, ElectLeader, Policy, Reassign
 from millrace.metadata.config_definitions import topic_value
@@ -28,6 +28,10 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.store import ABSENT, Compare, Put
+
+Replica = tuple[TopicId, int]
+"""A partition, by the topic's id, as a broker's own."""
+
 
 _MOD_REVISION: Final = PartitionState._fields.index("mod_revision")
 
@@ -90,10 +94,15 @@ def settle_partitions(image: Image, topics: Iterable[TopicState], policy: Policy
     for topic in topics:
         rules = rulebook.of(topic)
         for number, state in enumerate(topic.partitions):
-            if election.is_settled(state, standing):
-                continue
-            current = rulebook.current(topic, state)
-            after = settled.get(current, rules)
+            offline = image.offline_at(topic.topic_id, number) if image.offline else None
+            if not offline:
+                if election.is_settled(state, standing):
+                    continue
+                current = rulebook.current(topic, state)
+                after = settled.get(current, rules)
+            else:
+                current = rulebook.current(topic, state)
+                after = election.settle_without(current, offline, standing, rules)
             if after is not current:
                 updates.append(PartitionUpdate(topic, number, state, after))
     return updates
@@ -117,10 +126,18 @@ class _Settled:
 
 
 def withdraw_replicas(
-    image: Image, node_id: NodeId, policy: Policy, *, is_trusted: bool, is_empty: bool
+    image: Image,
+    node_id: NodeId,
+    policy: Policy,
+    *,
+    is_trusted: bool,
+    is_empty: bool,
+    unreachable: Collection[Replica] = (),
+    lost: Collection[Replica] = (),
 ) -> list[PartitionUpdate]:
     """What a broker that starts has to change before it registers: it leads nothing from before, and where it
-    may have lost records it is not in sync either."""
+    may have lost records it is not in sync either. Logs that cannot be reached may come back; those that are
+    lost begin empty."""
     rulebook = Rulebook(image, policy)
     standing = standing_of(image, without=node_id)
     updates = []
@@ -130,10 +147,13 @@ def withdraw_replicas(
             if node_id not in state.isr and node_id not in state.eligible and state.last_leader != node_id:
                 continue
             current = rulebook.current(topic, state)
-            if is_trusted:
+            replica = (topic.topic_id, number)
+            if is_trusted and replica not in unreachable and replica not in lost:
                 after = election.settle(current, standing, rules)
             else:
-                after = election.withdraw(current, node_id, standing, rules, is_empty=is_empty)
+                after = election.withdraw(
+                    current, node_id, standing, rules, is_empty=is_empty or replica in lost
+                )
             if after is not current:
                 updates.append(PartitionUpdate(topic, number, state, after))
     return updates
@@ -150,7 +170,7 @@ def restore_preferred_leaders(image: Image, *, imbalance_percent: int) -> list[P
             meant[preferred] = meant.get(preferred, 0) + 1
             if state.leader == preferred:
                 continue
-            after = election.prefer(state, standing)
+            after = election.prefer(state, _standing_at(image, standing, topic, number))
             if after is not None:
                 update = PartitionUpdate(topic, number, state, after)
                 led_elsewhere.setdefault(preferred, []).append(update)
@@ -185,7 +205,7 @@ def decide_alter_isr(image: Image, command: AlterIsr, policy: Policy) -> Change:
     leader = image.brokers.get(command.leader_id)
     if leader is None:
         raise StaleState(f"{name}: broker {command.leader_id} is not registered any more")
-    standing = standing_of(image)
+    standing = _standing_at(image, standing_of(image), topic, command.partition)
     rulebook = Rulebook(image, policy)
     # One that is out of the cluster must not change anything before others have noticed.
     compares = [Compare(records.broker_key(leader.node_id), leader.epoch)]
@@ -211,19 +231,24 @@ def _check_isr(
         if node_id in state.isr:
             continue
         if node_id not in standing.willing:
-            raise IneligibleReplica(f"{name}: broker {node_id} is not there, or about to stop")
+            raise IneligibleReplica(
+                f"{name}: broker {node_id} is not there, about to stop, or its disk has failed"
+            )
         epoch = image.brokers[node_id].epoch
         if command.broker_epochs.get(node_id, epoch) != epoch:
             raise IneligibleReplica(f"{name}: broker {node_id} has started again since it was found in sync")
         compares.append(Compare(records.broker_key(node_id), epoch))
         compares.append(Compare(records.stopping_key(node_id), ABSENT))
+        offline = image.offline.get(node_id)
+        revision = ABSENT if offline is None else offline.mod_revision
+        compares.append(Compare(records.offline_key(node_id), revision))
     return compares
 
 
 def decide_election(image: Image, command: ElectLeader, policy: Policy) -> Change:
     topic, state = _find(image, command.topic, command.partition)
     name = f"{command.topic}-{command.partition}"
-    standing = standing_of(image)
+    standing = _standing_at(image, standing_of(image), topic, command.partition)
     after: PartitionState | None
     if command.kind is ElectionKind.PREFERRED:
         if state.leader == state.replicas[0]:
@@ -246,7 +271,8 @@ def decide_election(image: Image, command: ElectLeader, policy: Policy) -> Chang
 def decide_reassignment(image: Image, command: Reassign, policy: Policy) -> Change:
     topic, state = _find(image, command.topic, command.partition)
     rulebook = Rulebook(image, policy)
-    rules, standing = rulebook.of(topic), standing_of(image)
+    rules = rulebook.of(topic)
+    standing = _standing_at(image, standing_of(image), topic, command.partition)
     current = rulebook.current(topic, state)
     if command.replicas is None:
         after = _cancelled(current, command, standing, rules)
@@ -291,6 +317,11 @@ def _checked_target(image: Image, command: Reassign, state: PartitionState) -> t
             f"{name} has {factor} replicas, {list(target)} are not as many, and the request forbids a change"
         )
     return target
+
+
+def _standing_at(image: Image, standing: Standing, topic: TopicState, partition: int) -> Standing:
+    """Of the brokers as far as this partition goes: one whose disk has failed is as good as gone."""
+    return election.reduced(standing, image.offline_at(topic.topic_id, partition))
 
 
 def _find(image: Image, topic_name: str, partition: int) -> tuple[TopicState, PartitionState]:

@@ -75,6 +75,8 @@ class Reconciler:
         self._default_settings = topic_settings({}, self._layers)
         self._settings: dict[TopicId, TopicSettings] = {}
         self._failed: dict[TopicId, None] = {}
+        self._undeleted: dict[TopicId, None] = {}
+        """Deleted topics of which it was said that their logs are still there."""
         self._changed = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -161,10 +163,12 @@ class Reconciler:
             try:
                 await self._replicas.delete(deleted.name, deleted.topic_id)
             except MillraceError as error:
-                log.warning("the logs of the deleted topic %s are still there: %s", deleted.name, error)
-                self._failed[deleted.topic_id] = None
+                if deleted.topic_id not in self._undeleted:
+                    log.warning("the logs of the deleted topic %s are still there: %s", deleted.name, error)
+                self._failed[deleted.topic_id] = self._undeleted[deleted.topic_id] = None
                 continue
             self._failed.pop(deleted.topic_id, None)
+            self._undeleted.pop(deleted.topic_id, None)
             gone.append(deleted.topic_id)
         return gone
 

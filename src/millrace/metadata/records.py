@@ -20,6 +20,7 @@ from millrace.metadata.image import (
     DeletedTopic,
     Endpoint,
     Member,
+    OfflineReplicas,
     PartitionState,
     collision_name,
 )
@@ -39,6 +40,7 @@ BROKERS: Final = "brokers/"
 MEMBERS: Final = "members/"
 STOPPING: Final = "stopping/"
 FILLING: Final = "filling/"
+OFFLINE: Final = "offline/"
 BROKER_CONFIGS: Final = "configs/brokers/"
 GROUP_CONFIGS: Final = "configs/groups/"
 DELETED_TOPICS: Final = "deleted_topics/"
@@ -80,6 +82,11 @@ def filling_key(node_id: int) -> str:
     """There from a broker's first registration until it has its share of the replicas, where that is asked
     for."""
     return f"{FILLING}{node_id}"
+
+
+def offline_key(node_id: int) -> str:
+    """The replicas of a broker whose data directory has failed, under the same lease as its registration."""
+    return f"{OFFLINE}{node_id}"
 
 
 def broker_config_key(node_id: int | None) -> str:
@@ -222,6 +229,19 @@ def encode_member(broker: BrokerState) -> bytes:
 def decode_member(node_id: int, value: bytes, mod_revision: int) -> Member:
     record = orjson.loads(value)
     return Member(NodeId(node_id), tuple(record["directories"]), record["boot"], mod_revision)
+
+
+def encode_offline(replicas: Mapping[TopicId, Iterable[int]]) -> bytes:
+    return orjson.dumps(
+        {format_topic_id(topic_id): sorted(numbers) for topic_id, numbers in replicas.items()}
+    )
+
+
+def decode_offline(value: bytes, mod_revision: int) -> OfflineReplicas:
+    record = orjson.loads(value)
+    return OfflineReplicas(
+        {parse_topic_id(topic_id): frozenset(numbers) for topic_id, numbers in record.items()}, mod_revision
+    )
 
 
 def encode_deleted_topic(name: str, brokers: Sequence[int]) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -40,6 +40,7 @@ from millrace.metadata.commands import (
     RegisterBroker,
     RemoveMember,
     ReplaceConfigs,
+    ReportOffline,
     SetClusterId,
     UnregisterBroker,
 )
@@ -58,6 +59,7 @@ from millrace.metadata.fold import fold, image_of
 from millrace.metadata.image import EMPTY, BrokerState, Image, PartitionState, TopicState
 from millrace.metadata.leadership import (
     PartitionUpdate,
+    Replica,
     restore_preferred_leaders,
     settle_partitions,
     withdraw_replicas,
@@ -232,14 +234,30 @@ class Metadata:
 
     # Brokers.
 
-    async def register_broker(self, broker: BrokerState, *, lease_id: LeaseId | None = None) -> BrokerState:
-        """Make this broker known; the answer carries its epoch. Raises NodeIdInUse, LeaseExpired."""
-        (outcome,) = await self._submit([RegisterBroker(broker, lease_id)], _nothing, is_local=False)
+    async def register_broker(
+        self,
+        broker: BrokerState,
+        *,
+        lease_id: LeaseId | None = None,
+        offline: Mapping[TopicId, Sequence[int]] | None = None,
+    ) -> BrokerState:
+        """Make this broker known, with the replicas that it cannot serve; the answer carries its epoch.
+        Raises NodeIdInUse, LeaseExpired."""
+        command = RegisterBroker(broker, lease_id, offline or {})
+        (outcome,) = await self._submit([command], _nothing, is_local=False)
         _or_raise(outcome)
         registered = self.image.brokers.get(broker.node_id)
         if registered is None or registered.incarnation != broker.incarnation:
             raise LeaseExpired(lease_id or 0)
         return registered
+
+    async def report_offline(
+        self, node_id: NodeId, incarnation: str, replicas: Mapping[TopicId, Sequence[int]]
+    ) -> None:
+        """These are all the replicas that a registered broker cannot serve. Others are to lead them."""
+        command = ReportOffline(node_id, incarnation, replicas)
+        (outcome,) = await self._submit([command], _nothing, is_local=False)
+        _or_raise(outcome)
 
     async def unregister_broker(self, node_id: NodeId, incarnation: str) -> None:
         """Take this broker's registration back, unless a successor has replaced it."""
@@ -348,11 +366,25 @@ class Metadata:
 
         return await self._update(plan, controller_revision)
 
-    async def withdraw(self, node_id: NodeId, *, is_trusted: bool, is_empty: bool) -> int:
+    async def withdraw(
+        self,
+        node_id: NodeId,
+        *,
+        is_trusted: bool,
+        is_empty: bool,
+        unreachable: Collection[Replica] = (),
+        lost: Collection[Replica] = (),
+    ) -> int:
         """Before a broker registers: it leads nothing from before, and without trust it is in no ISR."""
         return await self._update(
             lambda image: withdraw_replicas(
-                image, node_id, self._policy(), is_trusted=is_trusted, is_empty=is_empty
+                image,
+                node_id,
+                self._policy(),
+                is_trusted=is_trusted,
+                is_empty=is_empty,
+                unreachable=unreachable,
+                lost=lost,
             )
         )
 

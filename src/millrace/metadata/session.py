@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.core.ids import TopicId
 from millrace.metadata.errors import (
     Conflict,
     LeaseExpired,
@@ -22,6 +23,7 @@ from millrace.metadata.errors import (
     TooManyConflicts,
 )
 from millrace.metadata.image import BrokerState, Image
+from millrace.metadata.leadership import Replica
 from millrace.metadata.service import Metadata
 from millrace.metadata.store import LeaseId, Store
 
@@ -41,6 +43,19 @@ class SessionSettings:
     """The time of the lease: a broker that is silent for so long is replaced."""
     heartbeat_ms: int
     """How often it is renewed; several attempts must fit into the lease's time."""
+
+
+class DiskState:
+    """What of a broker's replicas cannot be counted on, whatever the rest is worth. All is well in this
+    one."""
+
+    def offline_replicas(self) -> Mapping[TopicId, Sequence[int]]:
+        """Those on disks that have failed, now: they may come back."""
+        return {}
+
+    def lost_replicas(self) -> Collection[Replica]:
+        """Those that were on disks which are gone for good, at the start: they begin empty."""
+        return ()
 
 
 class Tenure:
@@ -77,9 +92,11 @@ class BrokerSession:
         is_clean: bool,
         chance: random.Random,
         on_change: Callable[[bool], None],
+        disks: DiskState | None = None,
     ) -> None:
         """`is_clean`: the last run of this broker ended in order. `on_change` is called with True when the
         broker must stop acting for the cluster, with False when it may again."""
+        self._disks = disks or DiskState()
         self.is_fenced = True
         self.fenced_count = 0
         self._metadata = metadata
@@ -116,7 +133,11 @@ class BrokerSession:
         is_same_boot = member is not None and member.boot_id == self._broker.boot_id != ""
         is_trusted = not is_empty and (self._is_clean or is_same_boot)
         changed = await self._metadata.withdraw(
-            self._broker.node_id, is_trusted=is_trusted, is_empty=is_empty
+            self._broker.node_id,
+            is_trusted=is_trusted,
+            is_empty=is_empty,
+            unreachable=self._unreachable(),
+            lost=self._disks.lost_replicas(),
         )
         if changed:
             log.info(
@@ -215,7 +236,9 @@ class BrokerSession:
     async def _register(self) -> None:
         sent_at_s = asyncio.get_running_loop().time()
         self._lease_id = await self._store.grant_lease(self._settings.timeout_ms)
-        registered = await self._metadata.register_broker(self._broker, lease_id=self._lease_id)
+        registered = await self._metadata.register_broker(
+            self._broker, lease_id=self._lease_id, offline=self._disks.offline_replicas()
+        )
         self._lost.clear()
         self._is_registered = True
         self._certain_from(sent_at_s, self._settings.timeout_ms)
@@ -227,13 +250,25 @@ class BrokerSession:
         while True:
             try:
                 await self._replace_predecessor()
-                await self._metadata.withdraw(self._broker.node_id, is_trusted=True, is_empty=False)
+                await self._metadata.withdraw(
+                    self._broker.node_id,
+                    is_trusted=True,
+                    is_empty=False,
+                    unreachable=self._unreachable(),
+                )
                 await self._register()
                 return
             except (StoreUnavailable, LeaseExpired, Conflict, TooManyConflicts) as error:
                 log.warning("cannot register, trying again in %d ms: %s", delay_ms, error)
                 await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+
+    def _unreachable(self) -> set[Replica]:
+        return {
+            (topic_id, number)
+            for topic_id, numbers in self._disks.offline_replicas().items()
+            for number in numbers
+        }
 
     async def _replace_predecessor(self) -> None:
         """End the registration of this broker's last run, which whoever holds its data directory may do. That

@@ -13,6 +13,7 @@ from typing import Final
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.log.appending import Appended
+from millrace.log.errors import LogDirectoryOffline
 from millrace.log.log_files import StagedBatch
 from millrace.log.partition_log import PartitionLog
 from millrace.log.segment import LogSlice
@@ -203,6 +204,13 @@ class Partition:
         if is_news:
             self.changed()
 
+    def replace_log(self, log: PartitionLog) -> None:
+        """The same log in another place: nobody who reads or waits here notices."""
+        assert log.log_end_offset == self.log.log_end_offset, (log, self.log)
+        self.log.settled = None
+        self.log = log
+        log.settled = self._settled
+
     def require_replicas(self, *, in_sync_count: int | None = None, min_insync: int | None = None) -> None:
         """Take over how many replicas are in sync, or how many must be for acks=all."""
         if in_sync_count is not None:
@@ -224,6 +232,9 @@ class Partition:
 
     def refuse_unless_leader(self) -> None:
         if not self.is_leader:
+            home = self.log.home
+            if self.leader_id < 0 and home.offline_reason is not None:
+                raise LogDirectoryOffline(home.path, home.offline_reason)
             raise NotLeader(self.topic_partition, leader_id=self.leader_id)
 
     def refuse_if_too_few_replicas(self) -> None:

@@ -202,7 +202,7 @@ async def failing_disk(run: Run) -> None:
 
 
 async def _restart_if_offline(run: Run, node: Node) -> None:
-    if node.broker is not None and node.broker.directory.offline_reason is not None:
+    if node.broker is not None and node.broker.directories.offline:
         node.kill()
     if not node.is_running:
         await start_again(run, node)

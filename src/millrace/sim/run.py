@@ -273,7 +273,7 @@ class Run:
             node.resume()
             if node.process is not None:
                 node.process.disk_speed = DiskSpeed()
-            if node.broker is not None and node.broker.directory.offline_reason is not None:
+            if node.broker is not None and node.broker.directories.offline:
                 node.kill()
             if not node.is_running:
                 node.start()

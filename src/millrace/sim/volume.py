@@ -156,6 +156,8 @@ class SimVolume:
     locks: dict[str, None] = field(default_factory=dict)
     _durable_names: dict[str, SimInode] = field(default_factory=dict)
     _durable_directories: dict[str, None] = field(default_factory=dict)
+    _renamed: dict[str, str] = field(default_factory=dict)
+    """From the name that a directory has to the one that it has on the disk."""
 
     # The volume
 
@@ -198,8 +200,12 @@ class SimVolume:
             raise FileMissing("rename", source, "no such file")
 
     def _rename_tree(self, source: str, target: str) -> None:
+        if target in self.directories:
+            raise storage_error(OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)), "rename", source)
         _move_below(self.names, source, target)
         _move_below(self.directories, source, target)
+        # What is in a directory goes with it, also on the disk, once the new name is there.
+        self._renamed[target] = self._renamed.pop(source, source)
 
     def remove(self, path: str) -> None:
         self.strike("remove", path)
@@ -218,6 +224,27 @@ class SimVolume:
         self.strike("sync", path)
         if path not in self.directories:
             raise FileMissing("sync", path, "no such directory")
+        self._settle_names(path)
+
+    @property
+    def can_sync_everything(self) -> bool:
+        return True
+
+    def sync_everything(self, path: str) -> None:
+        self.strike("sync", path)
+        if path not in self.directories:
+            raise FileMissing("sync", path, "no such directory")
+        self.synced_count += 1
+        for inode in self.names.values():
+            inode.settle(inode.pending)
+        for directory in list(self.directories):
+            self._settle_names(directory)
+
+    def _settle_names(self, path: str) -> None:
+        for target in [name for name in self._renamed if path in (name, os.path.dirname(name))]:
+            source = self._renamed.pop(target)
+            _move_below(self._durable_names, source, target)
+            _move_below(self._durable_directories, source, target)
         self._sync_names(self._durable_names, self.names, path)
         self._sync_names(self._durable_directories, self.directories, path)
         while path and path not in self._durable_directories and path in self.directories:
@@ -337,6 +364,7 @@ class SimVolume:
             inode.content = bytearray(inode.durable)
         self._durable_names = dict(self.names)
         self._durable_directories = dict(self.directories)
+        self._renamed.clear()
         self.locks.clear()
         self.faults.clear()
 
@@ -350,6 +378,7 @@ class SimVolume:
         heir.directories, self.directories = self.directories, {}
         heir._durable_names, self._durable_names = self._durable_names, {}
         heir._durable_directories, self._durable_directories = self._durable_directories, {}
+        heir._renamed, self._renamed = self._renamed, {}
         return heir
 
     def _survivors(self, pending: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes | None]]:

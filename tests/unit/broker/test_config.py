@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_without_any_source_everything_is_at_its_default() -> None:
     assert config.advertised_listeners == {}
     assert config.node_id == 1
     assert not config.is_set("node.id")
-    assert config.metadata_store_path == "millrace-data/metadata.sqlite"
+    assert config.metadata_store_path == os.path.abspath("millrace-data/metadata.sqlite")
     assert config.metrics_listener == ("127.0.0.1", 9644)
     assert config.policy().num_partitions == 1
 
@@ -50,7 +51,7 @@ def test_toml_may_nest_quote_and_use_its_own_types(tmp_path: Path) -> None:
     """
     config = load(write(tmp_path, "broker.toml", content), {}, {})
     assert config.integer("max.connections") == 7
-    assert config.log_dirs == ("a", "b")
+    assert config.log_dirs == (os.path.abspath("a"), os.path.abspath("b"))
     assert config.boolean("log.cleaner.enable") is False
     assert config.number("log.cleaner.min.cleanable.ratio") == 0.25
 
@@ -65,14 +66,25 @@ def test_a_properties_file_of_kafka_is_read(tmp_path: Path) -> None:
         listeners=PLAINTEXT\://h:1
     """
     config = load(write(tmp_path, "server.properties", content), {}, {})
-    assert config.log_dirs == ("a", "b")
+    assert config.log_dirs == (os.path.abspath("a"), os.path.abspath("b"))
     assert config.optional_text("broker.rack") == "zürich"
     assert config.listeners == (Listener("PLAINTEXT", "h", 1, "PLAINTEXT"),)
 
 
 def test_log_dir_counts_when_log_dirs_is_not_set() -> None:
-    assert load(None, {"log.dir": "one"}, {}).log_dirs == ("one",)
-    assert load(None, {"log.dir": "one", "log.dirs": "two"}, {}).log_dirs == ("two",)
+    assert load(None, {"log.dir": "/one"}, {}).log_dirs == ("/one",)
+    assert load(None, {"log.dir": "/one", "log.dirs": "/two/"}, {}).log_dirs == ("/two",)
+
+
+def test_directories_are_told_apart_by_where_they_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="differ from each other"):
+        load(None, {"log.dirs": "a,./a"}, {})
+    first, second = tmp_path / "a", tmp_path / "b"
+    both = f"{first},{second}"
+    assert load(None, {"log.dirs": both}, {}).metadata_store_path == f"{first}/metadata.sqlite"
+    second.mkdir()
+    (second / "metadata.sqlite").touch()
+    assert load(None, {"log.dirs": both}, {}).metadata_store_path == f"{second}/metadata.sqlite"
 
 
 def test_named_listeners_and_ipv6_addresses() -> None:

@@ -15,29 +15,30 @@ from millrace.cli.main import CLI
 
 
 def test_short_forms_become_settings() -> None:
-    assert overrides(Path("d"), "127.0.0.1:9092", ("node.id=3", "broker.rack=a=b")) == {
+    assert overrides((Path("d"),), "127.0.0.1:9092", ("node.id=3", "broker.rack=a=b")) == {
         "log.dirs": "d",
         "listeners": "PLAINTEXT://127.0.0.1:9092",
         "node.id": "3",
         "broker.rack": "a=b",
     }
-    assert overrides(None, None, ()) == {}
+    assert overrides((), None, ()) == {}
+    assert overrides((Path("d"), Path("/e")), None, ()) == {"log.dirs": "d,/e"}
 
 
 @pytest.mark.parametrize("listen", [":9092", "[::1]:9092", "host.example:0"])
 def test_addresses_to_listen_on(listen: str) -> None:
-    assert overrides(None, listen, ()) == {"listeners": f"PLAINTEXT://{listen}"}
+    assert overrides((), listen, ()) == {"listeners": f"PLAINTEXT://{listen}"}
 
 
 @pytest.mark.parametrize("listen", ["9092", "host", "host:", "host:99999", "::1:9092", "host:x"])
 def test_anything_else_to_listen_on_is_wrong_usage(listen: str) -> None:
     with pytest.raises(click.BadParameter, match="HOST:PORT"):
-        overrides(None, listen, ())
+        overrides((), listen, ())
 
 
 def test_a_setting_is_given_in_one_form_only() -> None:
     with pytest.raises(click.UsageError, match="give one of them"):
-        overrides(Path("d"), None, ("log.dirs=e",))
+        overrides((Path("d"),), None, ("log.dirs=e",))
 
 
 def test_the_doctor_passes_a_broker_that_would_work(tmp_path: Path) -> None:

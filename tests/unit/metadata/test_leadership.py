@@ -22,6 +22,7 @@ from millrace.metadata.commands import (
     Reassign,
     RegisterBroker,
     RemoveMember,
+    ReportOffline,
     TopicResource,
     UnregisterBroker,
 )
@@ -43,7 +44,7 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.fold import fold
 from millrace.metadata.image import NO_LEADER, Image, PartitionState
-from millrace.metadata.leadership import restore_preferred_leaders, settle_partitions
+from millrace.metadata.leadership import restore_preferred_leaders, settle_partitions, withdraw_replicas
 from millrace.metadata.store import LeaseId
 from tests.unit.metadata.worlds import apply, broker, cluster, new_topic, topic_id
 
@@ -152,6 +153,7 @@ class TestAlterIsr:
             "brokers/1",
             "brokers/3",
             "stopping/3",
+            "offline/3",
         ]
 
 
@@ -267,3 +269,88 @@ class TestMembers:
         image = apply(cluster("a", "b", "c"), BeginStop(NodeId(2), "first"))
         image = apply(image, new_topic("t", 1, partitions=6, replicas=2))
         assert all(2 not in state.replicas for state in image.topics["t"].partitions)
+
+
+# Disks that have failed.
+
+
+def report(image: Image, node_id: int, *numbers: int) -> Image:
+    """A broker's replicas of these partitions are offline, and the controller has reacted."""
+    image = apply(image, ReportOffline(NodeId(node_id), "first", {topic_id(1): numbers}))
+    return settled(image)
+
+
+def settled(image: Image) -> Image:
+    updates = settle_partitions(image, image.topics.values(), Policy())
+    image = fold(image, as_batch(image, Change(puts=tuple(update.put() for update in updates))))
+    assert settle_partitions(image, image.topics.values(), Policy()) == []
+    return image
+
+
+def test_others_lead_what_is_on_a_failed_disk_and_nothing_else_changes() -> None:
+    before = four_brokers()
+    image = report(before, 1, 0)
+    state = state_of(image)
+    assert (state.leader, state.isr, state.eligible) == (2, (2, 3), ())
+    assert state.leader_epoch == state_of(before).leader_epoch + 1
+    assert state_of(image, 1) == state_of(before, 1)
+    assert image.topology_revision > before.topology_revision
+    with pytest.raises(PreferredLeaderUnavailable):
+        apply(image, ElectLeader("t", 0, ElectionKind.PREFERRED))
+    assert restore_preferred_leaders(image, imbalance_percent=0) == []
+    with pytest.raises(IneligibleReplica, match="disk"):
+        apply(image, alter(image, [1, 2, 3]))
+
+
+def test_a_replica_on_a_failed_disk_is_not_eligible_whatever_the_minimum() -> None:
+    image = report(four_brokers(min_insync=3), 1, 0)
+    state = state_of(image)
+    assert (state.leader, state.isr, state.eligible) == (2, (2, 3), ())
+
+
+def test_the_last_replica_leads_again_when_its_disk_is_back() -> None:
+    image = without(four_brokers(), 2, 3)
+    assert state_of(image).isr == (1,)
+    image = report(image, 1, 0)
+    state = state_of(image)
+    assert (state.leader, state.last_leader, state.isr) == (NO_LEADER, 1, ())
+    # Not even by force: there is nothing to lead.
+    with pytest.raises(NoEligibleLeader):
+        apply(image, ElectLeader("t", 0, ElectionKind.UNCLEAN))
+    image = settled(apply(image, RegisterBroker(broker(1), None)))
+    assert image.offline == {}
+    assert state_of(image).leader == 1
+
+
+def test_a_broker_registers_with_what_it_cannot_serve() -> None:
+    image = without(four_brokers(), 1)
+    image = settled(apply(image, RegisterBroker(broker(1), None, {topic_id(1): [0]})))
+    assert image.offline_at(topic_id(1), 0) == {1}
+    assert image.offline_at(topic_id(1), 1) == frozenset()
+    assert 1 not in state_of(image).isr
+
+
+def test_replicas_that_a_start_does_not_find_are_out_of_sync() -> None:
+    image = four_brokers()
+
+    def withdrawn(**found: object) -> dict[int, PartitionState]:
+        updates = withdraw_replicas(
+            image,
+            NodeId(1),
+            Policy(),
+            is_trusted=True,
+            is_empty=False,
+            **found,  # type: ignore[arg-type]
+        )
+        return {update.partition: update.after for update in updates}
+
+    assert withdrawn()[0].isr == (2, 3)
+    alone = settled(without(four_brokers(), 2, 3))
+    image = alone
+    trusted = withdrawn()[0]
+    assert (trusted.leader, trusted.eligible) == (NO_LEADER, (1,))
+    hidden = withdrawn(unreachable=[(topic_id(1), 0)])
+    assert (hidden[0].eligible, hidden[0].last_leader) == ((), 1)
+    assert hidden[1].eligible == (1,)
+    lost = withdrawn(lost=[(topic_id(1), 0)])
+    assert (lost[0].eligible, lost[0].last_leader) == ((), NO_LEADER)

@@ -20,7 +20,7 @@ from millrace.broker.handlers.configs import (
 )
 from millrace.broker.handlers.fetch import FETCH
 from millrace.broker.handlers.groups import GROUP_APIS
-from millrace.broker.handlers.log_dirs import DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS
+from millrace.broker.handlers.log_dirs import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS
 from millrace.broker.handlers.metadata import DESCRIBE_CLUSTER, METADATA
 from millrace.broker.handlers.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace.broker.handlers.produce import PRODUCE
@@ -59,6 +59,7 @@ APIS: Final[tuple[Api, ...]] = (
     OFFSET_FOR_LEADER_EPOCH,
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
+    ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     ELECT_LEADERS,

@@ -1,4 +1,5 @@
-"""DescribeLogDirs and DescribeProducers: what is on this broker's disks, and who wrote it."""
+"""DescribeLogDirs, AlterReplicaLogDirs and DescribeProducers: what is on this broker's disks, where, and who
+wrote it."""
 
 from __future__ import annotations
 
@@ -8,10 +9,19 @@ from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicPartition
+from millrace.log.log_directory import LogDirectory
+from millrace.log.moving import LogCopy
 from millrace.log.partition_log import PartitionLog
 from millrace.metadata.topic_names import check_topic_name
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from millrace.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -32,35 +42,48 @@ UNKNOWN_SIZE: Final = -1
 
 
 def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    directory = ctx.services.log_directory
+    return DescribeLogDirsResponse(
+        results=[_describe(ctx, directory, request.topics) for directory in ctx.services.log_directories.all]
+    )
+
+
+def _describe(
+    ctx: RequestContext, directory: LogDirectory, wanted: list[DescribableLogDirTopic] | None
+) -> DescribeLogDirsResult:
     if directory.offline_reason is not None:
-        offline = DescribeLogDirsResult(log_dir=directory.path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
-        return DescribeLogDirsResponse(results=[offline])
-    result = DescribeLogDirsResult(log_dir=directory.path, topics=_sizes(ctx, request.topics))
+        return DescribeLogDirsResult(log_dir=directory.path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    result = DescribeLogDirsResult(log_dir=directory.path, topics=_sizes(ctx, directory, wanted))
     try:
         result.total_bytes = directory.total_bytes()
         result.usable_bytes = directory.free_bytes()
     except MillraceError:
         # The sizes of the logs are known all the same.
         result.total_bytes = result.usable_bytes = UNKNOWN_SIZE
-    return DescribeLogDirsResponse(results=[result])
+    return result
 
 
-def _sizes(ctx: RequestContext, wanted: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
-    """The logs asked for, as far as they are here; null asks for all."""
-    held = ctx.services.partitions.by_name
-    chosen = (
-        {name: tuple(by_index) for name, by_index in held.items()}
-        if wanted is None
-        else {topic.topic: tuple(dict.fromkeys(topic.partitions)) for topic in wanted}
-    )
-    topics = []
-    for name, indexes in chosen.items():
-        by_index = held.get(name, {})
-        partitions = [_size(index, by_index[index].log) for index in indexes if index in by_index]
-        if partitions:
-            topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
-    return topics
+def _sizes(
+    ctx: RequestContext, directory: LogDirectory, wanted: list[DescribableLogDirTopic] | None
+) -> list[DescribeLogDirsTopic]:
+    """The logs asked for, as far as they are here or on their way; null asks for all."""
+    moves = ctx.services.log_directories.mover.moves
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    if wanted is None:
+        chosen = [*directory.logs, *(name for name in directory.arriving if name not in directory.logs)]
+    else:
+        named = (TopicPartition(topic.topic, index) for topic in wanted for index in topic.partitions)
+        chosen = list(dict.fromkeys(named))
+    for name in chosen:
+        found = []
+        log = directory.logs.get(name)
+        if log is not None:
+            found.append(_size(name.partition, log))
+        move = moves.get(name)
+        if move is not None and move.copy.target is directory:
+            found.append(_arriving(name.partition, move.copy))
+        if found:
+            topics.setdefault(name.topic, []).extend(found)
+    return [DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()]
 
 
 def _size(index: int, log: PartitionLog) -> DescribeLogDirsPartition:
@@ -69,6 +92,55 @@ def _size(index: int, log: PartitionLog) -> DescribeLogDirsPartition:
         partition_size=log.size_bytes,
         offset_lag=max(0, log.high_watermark - log.log_end_offset),
     )
+
+
+def _arriving(index: int, copy: LogCopy) -> DescribeLogDirsPartition:
+    """A log that is being copied from another directory."""
+    return DescribeLogDirsPartition(
+        partition_index=index,
+        partition_size=copy.copied_bytes,
+        offset_lag=max(0, copy.log.log_end_offset - copy.end_offset),
+        is_future_key=True,
+    )
+
+
+def alter_replica_log_dirs(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Begin moves between directories. They go on in the background; DescribeLogDirs tells how far."""
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            for index in topic.partitions:
+                code = _alter(ctx, wanted.path, TopicPartition(topic.name, index))
+                topics.setdefault(topic.name, []).append(
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                )
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=results)
+            for name, results in topics.items()
+        ]
+    )
+
+
+def _alter(ctx: RequestContext, path: str, name: TopicPartition) -> ErrorCode:
+    directories = ctx.services.log_directories
+    try:
+        target = directories.at(path)
+        if target.offline_reason is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if directories.get(name) is not None:
+            directories.move(name, target)
+            return ErrorCode.NONE
+    except MillraceError as error:
+        return error_code(error)
+    code = ctx.services.absent_partition_error(*name)
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        # Should it ever come here, it is made there.
+        directories.prefer(name, target)
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return code
 
 
 def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
@@ -111,6 +183,10 @@ def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
     )
 
 
+# v2 is the flexible encoding.
+ALTER_REPLICA_LOG_DIRS: Final = Api(
+    ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), handle=alter_replica_log_dirs
+)
 # v2 is the flexible encoding, v3 has an error for all, v4 the size of the disk, v5 whether it is cordoned.
 DESCRIBE_LOG_DIRS: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), handle=describe_log_dirs)
 DESCRIBE_PRODUCERS: Final = Api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), handle=describe_producers)

@@ -135,7 +135,7 @@ def _all_topics(ctx: RequestContext, request: MetadataRequest) -> bytes:
     body = answers.find(key, image.topology_revision)
     if body is None:
         brokers = reachable_brokers(ctx, image)
-        topics = [_topic(topic, brokers, ctx.api_version) for topic in image.topics.values()]
+        topics = [_topic(image, topic, brokers, ctx.api_version) for topic in image.topics.values()]
         response = _response(ctx, request, image, brokers, topics)
         body = schema.response_encoder(ApiKey.METADATA, ctx.api_version)(response)
         answers.keep(key, image.topology_revision, body)
@@ -204,7 +204,7 @@ def _some_topics(
         is_by_id = name is None or topic_id != NO_TOPIC_ID
         known = image.topics_by_id.get(topic_id) if is_by_id else image.topics.get(name or "")
         if known is not None:
-            topics.append(_topic(known, brokers, ctx.api_version))
+            topics.append(_topic(image, known, brokers, ctx.api_version))
         elif is_by_id:
             code = ErrorCode.UNKNOWN_TOPIC_ID
             topics.append(MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id))
@@ -223,20 +223,25 @@ def _absent_topic(name: str, failures: Mapping[str, ErrorCode]) -> MetadataRespo
 
 
 def _topic(
-    topic: TopicState, brokers: Mapping[NodeId, tuple[str, int]], version: int
+    image: Image, topic: TopicState, brokers: Mapping[NodeId, tuple[str, int]], version: int
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[
-            _partition(index, partition, brokers, version) for index, partition in enumerate(topic.partitions)
+            _partition(index, partition, brokers, image.offline_at(topic.topic_id, index), version)
+            for index, partition in enumerate(topic.partitions)
         ],
     )
 
 
 def _partition(
-    index: int, partition: PartitionState, brokers: Mapping[NodeId, tuple[str, int]], version: int
+    index: int,
+    partition: PartitionState,
+    brokers: Mapping[NodeId, tuple[str, int]],
+    offline: frozenset[NodeId],
+    version: int,
 ) -> MetadataResponsePartition:
     code, leader_id = ErrorCode.NONE, partition.leader
     if leader_id < 0:
@@ -255,7 +260,9 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[node_id for node_id in partition.replicas if node_id not in brokers],
+        offline_replicas=[
+            node_id for node_id in partition.replicas if node_id not in brokers or node_id in offline
+        ],
     )
 
 

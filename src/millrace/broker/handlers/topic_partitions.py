@@ -51,7 +51,7 @@ def describe_topic_partitions(
             )
             break
         stop = min(first + left, len(topic.partitions))
-        response.topics.append(_topic(topic, range(first, stop), reachable))
+        response.topics.append(_topic(image, topic, range(first, stop), reachable))
         left -= max(0, stop - first)
         if stop < len(topic.partitions):
             response.next_cursor = DescribeTopicPartitionsResponseCursor(
@@ -96,19 +96,25 @@ def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _topic(
-    topic: TopicState, indexes: range, reachable: dict[NodeId, tuple[str, int]]
+    image: Image, topic: TopicState, indexes: range, reachable: dict[NodeId, tuple[str, int]]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_partition(index, topic.partitions[index], reachable) for index in indexes],
+        partitions=[
+            _partition(index, topic.partitions[index], reachable, image.offline_at(topic.topic_id, index))
+            for index in indexes
+        ],
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
 
 
 def _partition(
-    index: int, partition: PartitionState, reachable: dict[NodeId, tuple[str, int]]
+    index: int,
+    partition: PartitionState,
+    reachable: dict[NodeId, tuple[str, int]],
+    offline: frozenset[NodeId],
 ) -> DescribeTopicPartitionsResponsePartition:
     code, leader_id = ErrorCode.NONE, partition.leader
     if leader_id < 0:
@@ -124,7 +130,9 @@ def _partition(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible),
         last_known_elr=[] if partition.last_leader == NO_LEADER else [partition.last_leader],
-        offline_replicas=[node_id for node_id in partition.replicas if node_id not in reachable],
+        offline_replicas=[
+            node_id for node_id in partition.replicas if node_id not in reachable or node_id in offline
+        ],
     )
 
 

@@ -165,7 +165,9 @@ _OF_THE_BROKER: Final = (
         name="log.dirs",
         type=ConfigType.LIST,
         default=("millrace-data",),
-        doc="The data directory. Only one: several disks are served by several brokers.",
+        doc="The data directories, one for each disk. A new partition goes to the one with the fewest; "
+        "AlterReplicaLogDirs moves it to another. The metadata of a sole broker is kept in the first. A "
+        "directory that fails takes only its own partitions offline.",
         importance=_HIGH,
         deviates="Kafka's default lies under /tmp, where systems delete old files",
     ),

@@ -24,6 +24,7 @@ from millrace.groups.consumer_commands import ConsumerSettings
 from millrace.groups.consumers import Consumers
 from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.config import LogConfig
+from millrace.log.log_directories import LogDirectories
 from millrace.log.log_directory import LogDirectory
 from millrace.log.volume import DiskVolume
 from millrace.metadata.commands import Policy
@@ -59,17 +60,17 @@ class Replicas:
     def __init__(
         self,
         partitions: Partitions,
-        directory: LogDirectory,
+        directories: LogDirectories,
         leadership_changed: Callable[[Partition], None],
     ) -> None:
         self._partitions = partitions
-        self._directory = directory
+        self._directories = directories
         self.leadership_changed = leadership_changed
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         for index in partitions:
             name = TopicPartition(topic.name, index)
-            log = self._directory.create(name, topic.topic_id, settings.log)
+            log = self._directories.create(name, topic.topic_id, settings.log)
             stats = self._partitions.stats_of(topic.name)
             partition = Partition(name, topic.topic_id, log, stats, flush_wanted=lambda partition: None)
             partition.lead(NODE_ID, topic.partitions[index].leader_epoch)
@@ -89,19 +90,21 @@ class Replicas:
     async def delete(self, name: str, topic_id: TopicId) -> None:
         for index in list(self._partitions.by_id.get(topic_id, ())):
             self._partitions.remove(TopicPartition(name, index))
-            await self._directory.delete(TopicPartition(name, index))
+            await self._directories.delete(TopicPartition(name, index))
 
 
 class Broker:
     """Answers requests one by one; between them its loop stands still."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] | None = None, *, others: Sequence[Path] = ()
+    ) -> None:
         self._runner = asyncio.Runner()
         self.store = MemoryStore()
         self._static = MappingProxyType({"node.id": str(NODE_ID), **(settings or {})})
-        self.log_directory = LogDirectory(
+        self.log_directories = LogDirectories(
             DiskVolume(),
-            str(directory),
+            [str(path) for path in (directory, *others)],
             clock=FixedClock(),
             ids=SystemIdSource(),
             random_source=random.Random(1),
@@ -142,11 +145,16 @@ class Broker:
             config=BrokerConfig(BrokerLayers(static=self._static)),
             metadata=self.metadata,
             partitions=partitions,
-            log_directory=self.log_directory,
+            log_directories=self.log_directories,
             fetch_sessions=FetchSessions(10, random.Random(1)),
             fetch_bytes_max=2**20,
         )
         self._life: asyncio.Task[None] | None = None
+
+    @property
+    def log_directory(self) -> LogDirectory:
+        """The first of them."""
+        return self.log_directories.all[0]
 
     def _leadership_changed(self, partition: Partition) -> None:
         self.groups.runtime.leadership_changed(partition)
@@ -227,7 +235,7 @@ class Broker:
             await self._life
 
     async def _live(self, started: asyncio.Event) -> None:
-        await self.log_directory.open()
+        await self.log_directories.open()
         async with asyncio.TaskGroup() as tasks:
             await self.metadata.start(tasks)
             endpoint = RegisteredEndpoint("PLAINTEXT", "registered.test", 9092, "PLAINTEXT")
@@ -236,7 +244,7 @@ class Broker:
             )
             reconciler = Reconciler(
                 self.metadata,
-                Replicas(self.services.partitions, self.log_directory, self._leadership_changed),
+                Replicas(self.services.partitions, self.log_directories, self._leadership_changed),
                 node_id=NODE_ID,
                 static=self._static,
                 on_broker_settings=self._set_layers,
@@ -254,7 +262,7 @@ class Broker:
         assert self._life is not None
         self._life.cancel()
         await asyncio.wait([self._life])
-        await self.log_directory.close()
+        await self.log_directories.close()
         await self.metadata.close()
 
 

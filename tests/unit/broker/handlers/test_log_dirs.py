@@ -1,10 +1,20 @@
-"""DescribeLogDirs and DescribeProducers: what is on this broker's disk, and who wrote it."""
+"""DescribeLogDirs, AlterReplicaLogDirs and DescribeProducers: what is on this broker's disks, where, and who
+wrote it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from millrace.core.ids import TopicPartition
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from millrace.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -63,6 +73,67 @@ def test_a_failed_disk_is_told_as_such(broker: Broker) -> None:
     (result,) = broker.ask(DescribeLogDirsRequest(topics=None), 4).results
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
     broker.log_directory.offline_reason = None
+
+
+@pytest.fixture
+def two_disks(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path / "a", others=[tmp_path / "b"])
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def alter(broker: Broker, path: str, topic: str, *indexes: int, version: int = 2) -> list[int]:
+    wanted = AlterReplicaLogDir(
+        path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=list(indexes))]
+    )
+    (found,) = broker.ask(AlterReplicaLogDirsRequest(dirs=[wanted]), version).results
+    assert found.topic_name == topic
+    return [result.error_code for result in found.partitions]
+
+
+def test_new_logs_go_where_there_are_fewest(two_disks: Broker) -> None:
+    two_disks.create_topic("orders", 5)
+    first, second = two_disks.ask(DescribeLogDirsRequest(topics=None), 4).results
+    assert sorted(sizes(first)) == [("orders", 0), ("orders", 2), ("orders", 4)]
+    assert sorted(sizes(second)) == [("orders", 1), ("orders", 3)]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_move_is_shown_and_taken_back(two_disks: Broker, version: int) -> None:
+    two_disks.create_topic("orders", 1)
+    two_disks.append("orders", NOW_MS, NOW_MS)
+    first, second = (directory.path for directory in two_disks.log_directories.all)
+    assert alter(two_disks, f"{second}/", "orders", 0, version=version) == [ErrorCode.NONE]
+    home, target = two_disks.ask(DescribeLogDirsRequest(topics=None), 4).results
+    ((future,),) = (topic.partitions for topic in target.topics)
+    assert (future.is_future_key, future.partition_size, future.offset_lag) == (True, 0, 2)
+    ((held,),) = (topic.partitions for topic in home.topics)
+    assert not held.is_future_key
+    # Asked for once more it goes on; asked to stay it stays.
+    assert alter(two_disks, second, "orders", 0) == [ErrorCode.NONE]
+    assert len(two_disks.log_directories.mover.moves) == 1
+    assert alter(two_disks, first, "orders", 0) == [ErrorCode.NONE]
+    assert two_disks.ask(DescribeLogDirsRequest(topics=None), 4).results[1].topics == []
+    assert two_disks.log_directories.mover.moves == {}
+
+
+def test_what_cannot_be_moved_is_refused_in_kafkas_words(two_disks: Broker) -> None:
+    two_disks.create_topic("orders", 1)
+    second = two_disks.log_directories.all[1]
+    assert alter(two_disks, "/nowhere", "orders", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
+    assert alter(two_disks, second.path, "orders", 7) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert alter(two_disks, second.path, "unknown", 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    long_name = "t" * 249
+    two_disks.create_topic(long_name, 1)
+    home = two_disks.log_directories.home_of(TopicPartition(long_name, 0))
+    (other,) = (directory for directory in two_disks.log_directories.all if directory is not home)
+    assert alter(two_disks, other.path, long_name, 0) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert two_disks.log_directories.mover.moves == {}
+    second.fence("a test")
+    assert alter(two_disks, second.path, "orders", 0) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    first, failed = two_disks.ask(DescribeLogDirsRequest(topics=None), 4).results
+    assert (first.error_code, failed.error_code) == (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def producers(broker: Broker, topic: str, *indexes: int) -> list[PartitionResponse]:
