@@ -27,10 +27,10 @@ def test_time_does_what_it_should() -> None:
         await run.sleep(6 * HOUR_S)
         broker = run.nodes[0].broker
         assert broker is not None
-        starts.update({str(place): log.log_start_offset for place, log in broker.directory.logs.items()})
+        starts.update({str(place): log.log_start_offset for place, log in broker.directories.logs.items()})
         producers.extend(
             len(log.producers.entries)
-            for place, log in broker.directory.logs.items()
+            for place, log in broker.directories.logs.items()
             if place.topic == "orders"
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from millrace.sim import admin_steps, cluster_faults, faults
+from millrace.sim import admin_steps, cluster_faults, directory_faults, faults
 from millrace.sim.clients.producer import Workload
 from millrace.sim.older_broker import OlderBroker
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
@@ -28,6 +28,13 @@ THREE_FLUSHING: Final = Plan(
 FOUR: Final = Plan(nodes=4, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=1.0))
 """So that replicas have somewhere to move to."""
 UPGRADED: Final = replace(THREE, first_broker=OlderBroker)
+TWO_DIRECTORIES: Final = Plan(
+    nodes=3,
+    replicas=3,
+    topic_configs=_SAFE,
+    settings={**_FASTER, **directory_faults.SETTINGS},
+    workload=Workload(pause_s=1.0),
+)
 CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
 
 CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
@@ -72,6 +79,17 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         play=again_and_again(cluster_faults.flipped_bit_on_one),
         plan=THREE,
         about="a bit turns on one of three disks",
+    ),
+    Named(
+        name="C-F10-directories",
+        play=again_and_again(
+            directory_faults.failing_directory,
+            directory_faults.move_logs,
+            directory_faults.crash_in_a_move,
+            every_s=(1.0, 10.0),
+        ),
+        plan=TWO_DIRECTORIES,
+        about="one of two data directories fails, and logs move between them",
     ),
     Named(
         name="C-F11-pause",

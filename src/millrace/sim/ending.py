@@ -67,7 +67,7 @@ class Ending:
                 )
         for node in self._run.nodes:
             assert node.broker is not None
-            for place, log in node.broker.directory.logs.items():
+            for place, log in node.broker.directories.logs.items():
                 if log.config.cleanup_compact:
                     # Each broker compacts when it likes.
                     continue

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import admin_steps, faults
+from millrace.sim import admin_steps, directory_faults, faults
 from millrace.sim.clients.producer import Workload
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
@@ -54,6 +54,7 @@ async def store_goes_back(run: Run) -> None:
 SINGLE: Final = Plan()
 WITHOUT_TRANSACTIONS: Final = Plan(with_transactions=False)
 FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
+TWO_DIRECTORIES: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **directory_faults.SETTINGS})
 FEW_EPOCHS: Final = Plan(epochs_max=6)
 CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
 """Less load, for long runs."""
@@ -104,6 +105,14 @@ SCENARIOS: Final[Sequence[Named]] = (
         play=again_and_again(faults.full_disk, faults.failing_disk, faults.read_only_disk),
         plan=FLUSHING,
         about="ENOSPC, EIO, read-only",
+    ),
+    Named(
+        name="moving-logs",
+        play=again_and_again(
+            directory_faults.move_logs, directory_faults.crash_in_a_move, every_s=(0.5, 5.0)
+        ),
+        plan=TWO_DIRECTORIES,
+        about="logs move between two data directories, while the process or the power goes",
     ),
     Named(name="F11-pause", play=again_and_again(faults.pause), plan=SINGLE, about="a broker stands still"),
     Named(
