@@ -180,3 +180,29 @@ def test_kafkas_own_tools_describe_and_move(broker: TwoDisks, java: JavaHost, tm
     assert broker.home_of(topic) == target
     with RawConnection((broker.host, broker.port)) as connection:
         assert end_offset(connection, topic) == 3
+
+
+def test_a_plan_of_our_own_moves_and_leads_back(broker: TwoDisks, tmp_path: Path) -> None:
+    topic = create_topic(broker.bootstrap, unique_name("plan"), 1)
+    home = broker.home_of(topic)
+    target = broker.other(home)
+    plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+    entry = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [str(target)]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    at = ("-b", broker.bootstrap)
+    done = run_millrace("reassign", "verify", str(plan), *at)
+    assert (done.returncode, "elsewhere" in done.stdout) == (1, True), done
+    done = run_millrace("reassign", "execute", str(plan), "--wait", "--save-previous", str(back), *at)
+    assert done.returncode == 0, done.stderr
+    done = run_millrace("reassign", "verify", str(plan), *at)
+    assert (done.returncode, "done" in done.stdout) == (0, True), done
+    assert broker.home_of(topic) == target
+    assert json.loads(back.read_text())["partitions"][0]["log_dirs"] == [str(home)]
+    done = run_millrace("reassign", "execute", str(back), "--wait", *at)
+    assert done.returncode == 0, done.stderr
+    eventually((home / f"{topic}-0").is_dir)
+    entry["log_dirs"] = ["/nowhere"]
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    done = run_millrace("reassign", "execute", str(plan), *at)
+    assert done.returncode == 1
+    assert "not configured" in done.stderr
