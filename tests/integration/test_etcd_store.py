@@ -119,6 +119,27 @@ def test_changes_that_were_compacted_away_are_said_to_be_lost(start_etcd: StartE
     run(body())
 
 
+def test_brokers_may_be_started_before_their_etcd(start_etcd: StartEtcd) -> None:
+    server = start_etcd()
+    server.kill()
+
+    async def body() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            store = EtcdStore(
+                EtcdSettings(endpoints=(server.endpoint,), request_timeout_ms=HASTY_MS, prefix="test")
+            )
+            metadata = Metadata(store, policy=Policy, ids=CountedIds(), chance=random.Random(1))
+            starting = asyncio.create_task(metadata.start(tasks))
+            await asyncio.sleep(1.0)
+            assert not starting.done()
+            await asyncio.to_thread(server.start)
+            await starting
+            assert metadata.image.cluster_id
+            await metadata.close()
+
+    run(body())
+
+
 def test_metadata_reload_what_a_compacted_watch_did_not_tell(start_etcd: StartEtcd) -> None:
     """F13: the store compacted while a watch was down."""
     server = start_etcd()

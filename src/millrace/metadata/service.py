@@ -49,6 +49,7 @@ from millrace.metadata.errors import (
     Conflict,
     LeaseExpired,
     MetadataError,
+    StoreRefused,
     StoreUnavailable,
     StoreWentBack,
     TooManyConflicts,
@@ -74,6 +75,8 @@ ATTEMPTS_MAX: Final = 20
 """Of one command against other writers. Each lost race means that somebody else went on."""
 RETRY_MS: Final = 100
 RETRY_MS_MAX: Final = 5_000
+OPEN_MS_MAX: Final = 30_000
+"""How long a broker waits for its store when it starts."""
 CATCH_UP_MS_MAX: Final = 30_000
 """How long a change that is in the store may take to come back through the watch."""
 
@@ -136,7 +139,7 @@ class Metadata:
         `found_cluster_id` is what a data directory's meta.properties says. A new store takes it over; one
         that belongs to another cluster is refused. A store that goes back ends the task group with
         StoreWentBack."""
-        await self._store.open()
+        await self._open_store()
         self._replace_image(image_of(await self._store.load()))
         self._follower = tasks.create_task(self._follow(), name="metadata-follow")
         if self.image.cluster_id == "":
@@ -146,6 +149,20 @@ class Metadata:
             raise ClusterMismatch(
                 stored=self.image.cluster_id, found=found_cluster_id, where="the data directory"
             )
+
+    async def _open_store(self) -> None:
+        """Brokers may be started together with their store, or before it: give it time to come up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + OPEN_MS_MAX / 1000
+        while True:
+            try:
+                await self._store.open()
+                return
+            except StoreRefused as refused:
+                if refused.status not in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or loop.time() >= deadline:
+                    raise
+                log.warning("the metadata store does not answer yet, trying again: %s", refused)
+            await asyncio.sleep(self._chance.uniform(0.5, 1.0))
 
     async def close(self) -> None:
         if self._follower is not None:
