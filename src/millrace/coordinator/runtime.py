@@ -216,10 +216,11 @@ class Shard:
         self._staged += records
         self._staged_bytes += size_bytes
         self._staged_answers.append(answer)
-        if not self._turns.collects():
+        turns = self._turns
+        if not (turns.is_worthwhile or turns.is_time_to_try()):
             self.settle()
         elif len(self._staged_answers) == 1:
-            self._turns.add(self, self._loop)
+            turns.add(self, self._loop)
 
     def settle(self) -> bool:
         """Write what is staged, as one batch; False if that failed, which ends this shard."""
@@ -227,14 +228,15 @@ class Shard:
         if not records:
             return True
         self._staged, self._staged_answers, self._staged_bytes = [], [], 0
+        now_ms = self._clock.wall_ms()
         try:
-            is_written = self._write([records], None, None)
-        except Exception:
-            # A bug. Whatever it is, the machine has seen what the log may not have, and people wait.
-            log.exception("%s: could not write", self.partition.topic_partition)
+            batch = memoryview(build_plain_batch(records, now_ms))
+            self._await_commit(self.partition.append(batch, now_ms).last_offset)
+        except Exception as error:
+            # Expected or a bug: the machine has seen what the log may not have, and people wait.
+            is_bug = not isinstance(error, MillraceError)
+            log.error("%s: could not store: %s", self.partition.topic_partition, error, exc_info=is_bug)
             self._failed(self)
-            is_written = False
-        if not is_written:
             tell(answers, NotCoordinator(self.partition.topic_partition))
             return False
         if self._uncommitted:
@@ -285,10 +287,14 @@ class Shard:
             log.error("%s: could not store a decision: %s", self.partition.topic_partition, error)
             self._failed(self)
             return False
+        self._await_commit(last_offset)
+        return True
+
+    def _await_commit(self, last_offset: int) -> None:
+        """Hold answers back from now on until what was written is committed, if it is not yet."""
         if self._uncommitted or self.partition.log.high_watermark <= last_offset:
             self._uncommitted.append([])
             self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
-        return True
 
     def _append_transactional(
         self, piece: list[tuple[bytes, bytes | None]], producer: Producer, now_ms: int

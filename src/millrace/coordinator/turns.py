@@ -39,19 +39,18 @@ class Turns:
     """Which partitions have staged records, and whether staging is worth its while."""
 
     def __init__(self) -> None:
-        self._collects = False
+        self.is_worthwhile = False
+        """Whether the last turn brought more than one command for a partition."""
         self._until_try = TRY_EVERY
         self._stages: list[Stage] = []
 
-    def collects(self) -> bool:
-        """Whether a command should wait for others of this turn."""
-        if self._collects:
-            return True
+    def is_time_to_try(self) -> bool:
+        """Answers True now and then, and then for the rest of this turn."""
         self._until_try -= 1
         if self._until_try:
             return False
         self._until_try = TRY_EVERY
-        self._collects = True
+        self.is_worthwhile = True
         return True
 
     def add(self, stage: Stage, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,7 +65,7 @@ class Turns:
         for stage in stages:
             together = max(together, stage.staged_count)
             stage.settle()
-        self._collects = together > 1
+        self.is_worthwhile = together > 1
 
 
 class JointAnswer:

@@ -27,7 +27,6 @@ from millrace.groups.commands import (
     UNSTABLE,
     CommitInTransaction,
     CommitOffsets,
-    CommittedOffset,
     DeleteGroup,
     DeleteOffsets,
     EndOffsetTransaction,
@@ -135,20 +134,14 @@ class GroupMachine:
             case OffsetCommitKey(), (OffsetCommitValue() | None):
                 self.offsets.apply(key, value)
                 if value is not None and key.group not in self.groups:
-                    self._add_offsets_only(key.group)
+                    self.add_offsets_only(key.group)
             case GroupMetadataKey(), (GroupMetadataValue() | None):
                 self._apply_group(key.group, value)
             case _:
                 if self.consumer_rules is not None:
                     self.consumer_rules.apply(record)
 
-    def put_offset(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """What `apply` does with the record of an offset, for who has made the record by itself."""
-        self.offsets.put(group_id, topic, partition, committed)
-        if group_id not in self.groups:
-            self._add_offsets_only(group_id)
-
-    def _add_offsets_only(self, group_id: str) -> None:
+    def add_offsets_only(self, group_id: str) -> None:
         """A consumer that commits without belonging to a group makes one that only has offsets."""
         self.groups[group_id] = ClassicGroup(group_id, self.settings)
 
@@ -161,7 +154,7 @@ class GroupMachine:
             case TransactionEnded(producer_id, is_commit):
                 for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
                     if group_id not in self.groups:
-                        self._add_offsets_only(group_id)
+                        self.add_offsets_only(group_id)
             case _:
                 # Only offsets are ever committed in transactions.
                 pass

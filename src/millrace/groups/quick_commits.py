@@ -192,9 +192,13 @@ class QuickCommits:
             committed.append((topic, partition, stored))
         if size_bytes > shard.batch_bytes_max:
             return None
+        # From here on as the machine's `apply`.
+        offsets = machine.offsets
         for topic, partition, stored in committed:
-            machine.put_offset(group_id, topic, partition, stored)
-        if generation >= 0 and group is not None:
+            offsets.put(group_id, topic, partition, stored)
+        if group is None:
+            machine.add_offsets_only(group_id)
+        elif generation >= 0:
             shard.set_timers(group.committed(committer.member_id, now_ms))
         return shard, records, size_bytes
 

@@ -249,10 +249,10 @@ def test_a_bug_keeps_nobody_waiting(world: World, monkeypatch: pytest.MonkeyPatc
             told = stage(world, "a")
             shard = world.runtime.shards[0]
 
-            def fail(*_: object) -> bool:
+            def fail(*_: object) -> None:
                 raise RuntimeError("a bug")
 
-            monkeypatch.setattr(shard, "_write", fail)
+            monkeypatch.setattr(shard, "_await_commit", fail)
             await asyncio.sleep(0)
             assert [type(error) for error in told.outcomes] == [NotCoordinator]
             assert shard.is_over
