@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,6 +29,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 HERE = Path(__file__).parent
 COMPUTING = tuple(HERE / name for name in ("unit", "sim", "conformance/wire", "conformance/volume"))
 """What is in here only computes, however slowly: it may run beside tests that wait for real processes."""
+
+# Brokers, commands and workers are started hundreds of times: they are to find compiled code, whatever the
+# environment says. Spark's drivers live for seconds: what the second compiler would gain later, it costs now.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 StartBroker = Callable[..., BrokerProcess]
 CheckDisks = Callable[[BrokerProcess], None]

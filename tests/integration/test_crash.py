@@ -29,7 +29,6 @@ def writers_to(broker: MillraceProcess, topic: str, count: int) -> list[Numbered
             topic,
             partition,
             padding_max=2_000,
-            pause_s=0.0005,
             config={
                 "queue.buffering.max.messages": 2_000,
                 "compression.type": COMPRESSIONS[partition % len(COMPRESSIONS)],
@@ -59,7 +58,7 @@ def check(broker: MillraceProcess, topic: str, writers: list[NumberedWriter]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_fifty_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMillrace) -> None:
     broker = start_millrace({"log.flush.offset.checkpoint.interval.ms": "2000"})
     configs = {"segment.bytes": str(1 << 20)}
@@ -69,8 +68,12 @@ def test_fifty_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMil
     with ExitStack() as writing:
         for writer in writers:
             writing.enter_context(writer)
-        for _ in range(KILLS):
-            time.sleep(source.uniform(0.05, 0.6))
+        for number in range(KILLS):
+            # Most kills meet a broker that is at work again, some one that has hardly begun.
+            if number % 5:
+                for writer in writers:
+                    writer.wait_for_more(1)
+            time.sleep(source.uniform(0.0, 0.3))
             broker.kill()
             broker.start()
     assert min(writer.written for writer in writers) > KILLS * 10
