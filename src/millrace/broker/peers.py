@@ -32,6 +32,8 @@ FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 PROBE_AGAIN_S: Final = 0.05
 PROBES_MAX: Final = 40
 """A process that dies may keep its port open for some moments, while the system tears it down."""
+DOUBTS_MAX: Final = 3
+"""After so many probes that found its port open, nobody waits any more for the news that it is gone."""
 
 Answered = Callable[[memoryview | None], None]
 """Called with the answer's body, to be read or copied before it returns; None if there will be none."""
@@ -203,6 +205,7 @@ class Peers:
         self._opening: dict[NodeId, asyncio.Task[PeerConnection]] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._probing: dict[NodeId, str] = {}
+        self._doubted: dict[NodeId, None] = {}
         self._is_over = False
 
     def stop(self) -> None:
@@ -281,8 +284,9 @@ class Peers:
 
     @property
     def is_probing(self) -> bool:
-        """Whether a connection broke, and it is not yet known whether the peer is gone."""
-        return bool(self._probing)
+        """Whether a connection just broke, and it is not yet known whether the peer is gone."""
+        # Of one that is about to stop it was to be expected, and its partitions are led by others.
+        return bool(self._doubted) and any(node_id not in self._image().stopping for node_id in self._doubted)
 
     def met(self, node_id: NodeId) -> None:
         """The peer's present process has talked to this broker."""
@@ -299,11 +303,12 @@ class Peers:
         if self._probing.get(node_id) == broker.incarnation:
             return
         self._probing[node_id] = broker.incarnation
+        self._doubted[node_id] = None
         _ = self._start(self._probe(broker))
 
     async def _probe(self, broker: BrokerState) -> None:
         try:
-            for _ in range(PROBES_MAX):
+            for probe in range(PROBES_MAX):
                 try:
                     connection = await self._connect(broker)
                 except ConnectionRefusedError:
@@ -313,6 +318,8 @@ class Peers:
                 except (OSError, TimeoutError):
                     return
                 connection.abort()
+                if probe >= DOUBTS_MAX:
+                    self._doubted.pop(broker.node_id, None)
                 present = self._image().brokers.get(broker.node_id)
                 if present is None or present.incarnation != broker.incarnation:
                     return
@@ -322,6 +329,7 @@ class Peers:
             log.warning("broker %d could not be reported dead: %s", broker.node_id, error)
         finally:
             self._probing.pop(broker.node_id, None)
+            self._doubted.pop(broker.node_id, None)
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)

@@ -77,6 +77,12 @@ class ReplicaTarget:
         self.is_held_back = False
         self.session.has_records(self)
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether this broker leads the partition, and the follower has a replica of it."""
+        leadership = None if self.partition is None else self.partition.leadership
+        return leadership is not None and self.session.node_id in leadership.replicas
+
     def leave(self) -> None:
         if self.partition is not None:
             self.partition.remove_replica_reader(self)
@@ -91,6 +97,8 @@ class ReplicaSession:
         self.session_id = session_id
         self.broker_epoch = broker_epoch
         self.epoch = 1
+        self.is_leaving = False
+        """About to stop: nobody waits for it any more."""
         self.targets: dict[Key, ReplicaTarget] = {}
         self.ready: dict[ReplicaTarget, None] = {}
         """With records, or an error to tell."""
@@ -212,6 +220,7 @@ class ReplicaSessions:
             assert forgotten.topic_id is not None, forgotten
             for index in forgotten.partitions:
                 self._forget(session, (forgotten.topic_id, index))
+        session.is_leaving = node_id in self._metadata.image.stopping
         for topic in request.topics:
             assert topic.topic_id is not None, topic
             for asked in topic.partitions:
@@ -219,10 +228,12 @@ class ReplicaSessions:
         return session
 
     def connection_ended(self, session: ReplicaSession) -> None:
-        """Whoever fetched over it comes back soon, or is gone."""
+        """Whoever fetched over it comes back soon, or is gone; unless there is nothing left to fetch here."""
         if self._sessions.get(session.node_id) is session:
+            is_follower = any(target.is_followed for target in session.targets.values())
             self._end(session)
-            self._peers.suspect(session.node_id)
+            if is_follower:
+                self._peers.suspect(session.node_id)
 
     def _end(self, session: ReplicaSession) -> None:
         if self._sessions.get(session.node_id) is session:
@@ -300,6 +311,7 @@ class ReplicaSessions:
             offset=asked.fetch_offset,
             log_start_offset=asked.log_start_offset,
             now_ms=now_ms,
+            is_leaving=session.is_leaving,
         )
         return 0 if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -153,14 +153,20 @@ class Leadership:
         log_start_offset: int,
         log_end_offset: int,
         now_ms: int,
+        is_leaving: bool = False,
     ) -> bool:
-        """A follower whose history is ours asked for the records from `offset` on. False if it is none."""
+        """A follower whose history is ours asked for the records from `offset` on. False if it is none.
+
+        One that is about to stop may fetch, but is not expected to catch up."""
         follower = self._followers.get(node_id)
         if follower is None:
             return False
         if now_ms > self._now_ms:
             self._now_ms = now_ms
-        if offset >= log_end_offset:
+        if is_leaving:
+            # It will be gone before it could take what comes next.
+            follower.caught_up_ms = NEVER_MS
+        elif offset >= log_end_offset:
             follower.caught_up_ms = now_ms
         elif 0 <= follower.end_at_fetch <= offset and follower.fetched_ms > follower.caught_up_ms:
             # It has now what there was when it asked before: at that time it was as good as caught up.

@@ -422,7 +422,14 @@ class Partition:
     # Followers.
 
     def replica_fetched(
-        self, node_id: int, *, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+        self,
+        node_id: int,
+        *,
+        broker_epoch: int,
+        offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        is_leaving: bool = False,
     ) -> bool:
         """A follower that shares our history has everything below `offset`. False if it is no replica."""
         leadership = self.leadership
@@ -434,6 +441,7 @@ class Partition:
             log_start_offset=log_start_offset,
             log_end_offset=log.log_end_offset,
             now_ms=now_ms,
+            is_leaving=is_leaving,
         ):
             return False
         if log.high_watermark < log.log_end_offset:

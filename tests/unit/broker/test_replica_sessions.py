@@ -272,6 +272,28 @@ def test_a_lost_connection_makes_the_broker_a_suspect(leader: Leader) -> None:
     assert leader.witness.suspects == [FOLLOWER]
 
 
+def test_a_follower_that_has_nothing_left_to_fetch_here_may_go(leader: Leader) -> None:
+    leader.enter(None, asked(0))
+    leader.partition.follow(OTHER, LEADER_EPOCH + 1)
+    leader.sessions.connection_ended(leader.sessions.sessions[0])
+    assert leader.witness.suspects == []
+    assert leader.sessions.sessions == ()
+
+
+def test_nobody_waits_for_a_follower_that_is_about_to_stop(leader: Leader) -> None:
+    metadata = cast("FixedMetadata", leader.sessions._metadata)
+    metadata.image = replace(metadata.image, stopping={FOLLOWER: 1})
+    leader.lead((ME,), LEADER_EPOCH + 1)
+    leader.append(b"a")
+    leader.enter(None, asked(1, last_epoch=LEADER_EPOCH + 1, leader_epoch=LEADER_EPOCH + 1))
+    leader.append(b"b")
+    assert leader.partition.log.high_watermark == 2
+    metadata.image = replace(metadata.image, stopping={})
+    leader.enter(None, asked(2, last_epoch=LEADER_EPOCH + 1, leader_epoch=LEADER_EPOCH + 1))
+    leader.append(b"c")
+    assert leader.partition.log.high_watermark == 2, "one that keeps up is waited for, or it could never join"
+
+
 def test_a_follower_that_lost_what_was_committed_is_reported(leader: Leader) -> None:
     wanted: list[Partition] = []
     leader.partition.isr_wanted = wanted.append

@@ -295,8 +295,9 @@ class _Reply:
             result = _failure(partition.index, error)
             if self.gate is not None:
                 result = result._replace(error_code=self.gate.code_of(error))
-            if isinstance(error, NotLeader) and error.leader_id >= 0:
-                result = result._replace(current_leader=(partition.leader_id, partition.leader_epoch))
+            if isinstance(error, NotLeader):
+                elsewhere = self._connection.services.leader_elsewhere(partition)
+                result = result._replace(current_leader=elsewhere)
         else:
             log = partition.log
             result = PartitionResult(
@@ -352,11 +353,18 @@ class _Reply:
         loop = connection.loop
         self._deadline = loop.call_later(max(self._timeout_ms, 1) / 1000, self._timed_out)
         for results, at, partition, appended in self._waits:
-            partition.waiting_produces.add(appended.last_offset + 1, partial(self._settled, results, at))
+            settled = partial(self._settled, results, at, partition)
+            partition.waiting_produces.add(appended.last_offset + 1, settled)
 
-    def _settled(self, results: list[PartitionResult], at: int, committed: bool) -> None:
+    def _settled(
+        self, results: list[PartitionResult], at: int, partition: Partition, committed: bool
+    ) -> None:
         if not committed:
-            results[at] = PartitionResult(results[at].partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            results[at] = PartitionResult(
+                partition.index,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                current_leader=self._connection.services.leader_elsewhere(partition),
+            )
         self._open -= 1
         if self._open == 0:
             self._complete()
