@@ -11,7 +11,6 @@ from typing import Final
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.core.override import override
 from millrace.log.log_directories import LogDirectories
-from millrace.log.log_directory import LogDirectory
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.image import Image
 from millrace.metadata.leadership import Replica
@@ -36,7 +35,8 @@ class FailedDisks(DiskState):
         self._incarnation = incarnation
         self._lost: dict[Replica, None] = {}
         self._changed = asyncio.Event()
-        directories.on_offline = self._failed
+        self._reported: Mapping[TopicId, Sequence[int]] = {}
+        directories.offline_changed = self._changed.set
 
     def compare(self, image: Image) -> None:
         """At the start, when all logs that can be found are: see which replicas of this broker are not."""
@@ -69,11 +69,9 @@ class FailedDisks(DiskState):
     def lost_replicas(self) -> Collection[Replica]:
         return self._lost
 
-    def _failed(self, _directory: LogDirectory) -> None:
-        self._changed.set()
-
     async def run(self) -> None:
         """Report what fails until cancelled. The registration has told what had failed before it."""
+        self._reported = self.offline_replicas()
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -84,7 +82,7 @@ class FailedDisks(DiskState):
 
     async def _report(self) -> bool:
         replicas = self.offline_replicas()
-        if not replicas:
+        if replicas == self._reported:
             return True
         try:
             await self._metadata.report_offline(self._node_id, self._incarnation, replicas)
@@ -92,6 +90,7 @@ class FailedDisks(DiskState):
             # Not registered now, most likely: then the next registration tells it.
             log.warning("that replicas are offline cannot be told yet: %s", error)
             return False
+        self._reported = replicas
         count = sum(len(numbers) for numbers in replicas.values())
-        log.error("replicas are offline: their data directory has failed", extra={"replicas": count})
+        log.warning("replicas in data directories that have failed", extra={"replicas": count})
         return True

@@ -61,6 +61,10 @@ class LocalReplicas:
         unopened = [
             number for number in missing if directories.get(TopicPartition(topic.name, number)) is None
         ]
+        if unopened and directories.offline_reason is not None:
+            directories.cannot_place(topic.topic_id, unopened)
+            missing = [number for number in missing if number not in unopened]
+            unopened = []
         # Creating many directories takes a while: off the loop, and in pieces so that others get their turn.
         loop = asyncio.get_running_loop()
         for first in range(0, len(unopened), _LOGS_PER_STEP):

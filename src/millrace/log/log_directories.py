@@ -56,11 +56,12 @@ class LogDirectories:
         )
         self.mover = Mover(ids)
         self.unreachable: dict[Replica, None] = {}
-        """Replicas of this broker whose logs lie in a directory that could not be used at the start."""
+        """Replicas of this broker whose logs lie in a directory that could not be used at the start, or that
+        came when there was none to put them in."""
         self.has_lost: bool = False
         """A directory of an earlier run was taken away or replaced, and its logs with it."""
-        self.on_offline: Callable[[LogDirectory], None] = _nobody_listens
-        """Set by the assembly: told when a directory fails."""
+        self.offline_changed: Callable[[], None] = _nobody_listens
+        """Set by the assembly: told on the loop when other replicas than before are offline."""
         self._known: KnownDirectories = NOTHING_KNOWN
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         for directory in self.all:
@@ -101,7 +102,7 @@ class LogDirectories:
 
     def _failed(self, directory: LogDirectory) -> None:
         self.mover.cancel_all(directory)
-        self.on_offline(directory)
+        self.offline_changed()
 
     # Starting
 
@@ -299,7 +300,11 @@ class LogDirectories:
         self.mover.cancel(topic_partition)
         home = self.home_of(topic_partition)
         if home is not None:
-            await home.delete(topic_partition)
+            try:
+                await home.delete(topic_partition)
+            finally:
+                if home.offline_reason is not None:
+                    self.offline_changed()
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         self.mover.cancel(topic_partition)
@@ -309,7 +314,15 @@ class LogDirectories:
 
     def forget_unreachable(self, topic_id: TopicId, partition: int) -> None:
         """The replica lives on another broker now. Should it come back, it begins empty."""
-        self.unreachable.pop((topic_id, partition), None)
+        if (topic_id, partition) in self.unreachable:
+            del self.unreachable[topic_id, partition]
+            self.offline_changed()
+
+    def cannot_place(self, topic_id: TopicId, partitions: Iterable[int]) -> None:
+        """New replicas, and no directory that could take them."""
+        for partition in partitions:
+            self.unreachable[topic_id, partition] = None
+        self.offline_changed()
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
         """Begin to move a log to another directory; to the one where it is already: leave it there."""
@@ -399,5 +412,5 @@ def _choose(
     )
 
 
-def _nobody_listens(_directory: LogDirectory) -> None:
+def _nobody_listens() -> None:
     """Until the assembly says who does."""

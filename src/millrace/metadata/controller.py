@@ -382,8 +382,12 @@ def _register_broker(image: Image, command: RegisterBroker, policy: Policy) -> C
 
 def _report_offline(image: Image, command: ReportOffline) -> Change:
     broker = _registered(image, command.node_id, command.incarnation)
-    put = Put(records.offline_key(broker.node_id), records.encode_offline(command.replicas), broker.lease_id)
-    return Change(compares=(Compare(records.broker_key(broker.node_id), broker.epoch),), puts=(put,))
+    compares = (Compare(records.broker_key(broker.node_id), broker.epoch),)
+    key = records.offline_key(broker.node_id)
+    if not command.replicas:
+        return Change(compares=compares, deletes=(key,))
+    put = Put(key, records.encode_offline(command.replicas), broker.lease_id)
+    return Change(compares=compares, puts=(put,))
 
 
 def _unregister_broker(image: Image, command: UnregisterBroker) -> Change:

@@ -322,6 +322,14 @@ def test_the_last_replica_leads_again_when_its_disk_is_back() -> None:
     assert state_of(image).leader == 1
 
 
+def test_a_replica_that_is_made_anew_elsewhere_may_join_again() -> None:
+    image = report(four_brokers(), 1, 0)
+    image = apply(image, ReportOffline(NodeId(1), "first", {}))
+    assert image.offline == {}
+    image = apply(image, alter(image, [1, 2, 3]))
+    assert state_of(image).isr == (1, 2, 3)
+
+
 def test_a_broker_registers_with_what_it_cannot_serve() -> None:
     image = without(four_brokers(), 1)
     image = settled(apply(image, RegisterBroker(broker(1), None, {topic_id(1): [0]})))
