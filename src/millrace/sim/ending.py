@@ -12,8 +12,8 @@ from millrace.metadata.image import Image
 from millrace.sim.clients.client import ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.consumer import Consumer, read_everything
-from millrace.sim.clients.offsets import fetch_offsets
-from millrace.sim.clients.reading import LATEST, list_offset
+from millrace.sim.clients.offsets import NONE_COMMITTED, fetch_offsets
+from millrace.sim.clients.reading import EARLIEST, LATEST, list_offset
 from millrace.sim.cluster import TooLate
 from millrace.sim.history import ReplicaRead, ReplicasWanted
 from millrace.sim.run import END_S, ORDERS, PARTITIONS, TRANSACTION_TIMEOUT_MS, Run
@@ -121,9 +121,15 @@ class Ending:
                     return False
         return True
 
-    async def _end_of(self, topic: str, partition: int, *, committed_only: bool) -> int:
+    async def _last_to_read(self, topic: str, partition: int) -> int:
+        """What a group has to have committed in the end: nothing, if retention left it nothing to read."""
+        end = await self._end_of(topic, partition, committed_only=True)
+        start = await self._end_of(topic, partition, committed_only=True, which=EARLIEST)
+        return end if start < end else NONE_COMMITTED
+
+    async def _end_of(self, topic: str, partition: int, *, committed_only: bool, which: int = LATEST) -> int:
         for _ in range(1_000):
-            work = list_offset(self._run.admin, topic, partition, LATEST, committed_only=committed_only)
+            work = list_offset(self._run.admin, topic, partition, which, committed_only=committed_only)
             try:
                 return int(await self._run.by_admin(work))
             except (Unanswered, ErrorAnswer):
@@ -157,9 +163,7 @@ class Ending:
         )
 
     async def _until_group_is_done(self, group: str) -> None:
-        ends = {
-            partition: await self._end_of(ORDERS, partition, committed_only=True) for partition in PARTITIONS
-        }
+        ends = {partition: await self._last_to_read(ORDERS, partition) for partition in PARTITIONS}
         deadline = self._cluster.loop.time() + END_S
         while self._cluster.loop.time() < deadline:
             try:

@@ -58,7 +58,8 @@ def _older(api: Api) -> Api:
     least, most = api.versions
     if api.key == ApiKey.API_VERSIONS:
         return replace(api, handle=_answer_versions)
-    return replace(api, versions=(least, min(most, OLDER_VERSIONS.get(api.key, most))))
+    # Shortcuts write what is newest.
+    return replace(api, versions=(least, min(most, OLDER_VERSIONS.get(api.key, most))), quick=None)
 
 
 OLDER_APIS: Final = tuple(_older(api) for api in APIS)

@@ -19,8 +19,8 @@ from millrace.sim.run import Plan, Run
 
 BUSY_S: Final = (10.0, 40.0)
 NIGHTS_S: Final = ((300.0, 1_800.0), (3_600.0, 10_800.0), (10_800.0, 36_000.0))
-"""A break, a night, a holiday; the first two come more often."""
-NIGHT_WEIGHTS: Final = (4, 4, 1)
+"""A break, a night, a holiday."""
+NIGHT_WEIGHTS: Final = (2, 4, 3)
 SETTLE_S: Final = 30.0
 """For clients to end what they are at."""
 LEAVE_CHANCES: Final = (0.0, 0.3, 1.0)
@@ -129,11 +129,27 @@ NIGHT_FAULTS: Final[Sequence[Fault]] = (
 )
 
 _OFFSETS_KEPT_MINUTES: Final = 150
-LEASES: Final = (
-    {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "3000"},
-    {"broker.session.timeout.ms": "18000", "broker.heartbeat.interval.ms": "6000"},
-    {"broker.session.timeout.ms": "30000", "broker.heartbeat.interval.ms": "10000"},
+PACES: Final = (
+    {
+        "broker.session.timeout.ms": "9000",
+        "broker.heartbeat.interval.ms": "3000",
+        "replica.lag.time.max.ms": "15000",
+        "replica.fetch.wait.max.ms": "10000",
+    },
+    {
+        "broker.session.timeout.ms": "18000",
+        "broker.heartbeat.interval.ms": "6000",
+        "replica.lag.time.max.ms": "30000",
+        "replica.fetch.wait.max.ms": "20000",
+    },
+    {
+        "broker.session.timeout.ms": "30000",
+        "broker.heartbeat.interval.ms": "10000",
+        "replica.lag.time.max.ms": "60000",
+        "replica.fetch.wait.max.ms": "40000",
+    },
 )
+"""How often brokers hear of each other. Longer waits make quiet time cheaper; nothing is left out."""
 SEASONS: Final = Plan(
     nodes=3,
     replicas=3,
@@ -145,13 +161,12 @@ SEASONS: Final = Plan(
         "transaction.remove.expired.transaction.cleanup.interval.ms": str(HOUR_MS // 2),
         "producer.id.expiration.ms": str(2 * HOUR_MS),
         # So that quiet time costs little: nobody asks more often than he has to.
-        "replica.fetch.wait.max.ms": "20000",
         "replica.high.watermark.checkpoint.interval.ms": "60000",
         "log.cleaner.backoff.ms": "300000",
         "group.consumer.session.timeout.ms": "120000",
         "group.consumer.max.session.timeout.ms": "120000",
     },
-    variants=LEASES,
+    variants=PACES,
     workload=Workload(pause_s=1.0),
     session_timeout_ms=120_000,
     # Clocks may be wrong, and a transaction's offsets are older than its end.

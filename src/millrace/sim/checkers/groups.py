@@ -4,9 +4,13 @@ back."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import Assigned, OffsetCommitted, OffsetFetched
+
+FORGOTTEN_AFTER_MS: Final = 300_000
+"""Members of one generation come to know of it within a shorter time."""
 
 
 class _Lives:
@@ -16,6 +20,7 @@ class _Lives:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._committed_at: dict[str, int] = {}
+        self._assigned_at: dict[str, int] = {}
         self._generations: dict[str, int] = {}
         self._lives: dict[str, int] = {}
 
@@ -26,13 +31,21 @@ class _Lives:
             self._committed_at[group] = event.at
         else:
             highest = self._generations.get(group, -1)
-            committed_at = self._committed_at.get(group)
-            if event.generation < highest and self._facts.may_be_forgotten(committed_at, event.at):
+            if event.generation <= highest and self._may_be_another(event):
                 self._lives[group] = self._lives.get(group, 0) + 1
                 highest = -1
-                self._committed_at[group] = event.at
+                self._committed_at.pop(group, None)
             self._generations[group] = max(highest, event.generation)
+            self._assigned_at[group] = event.at
         return group, self._lives.get(group, 0)
+
+    def _may_be_another(self, event: Assigned) -> bool:
+        facts, group = self._facts, event.group
+        if facts.offsets_expire_ms is None or event.at - self._assigned_at.get(group, 0) < FORGOTTEN_AFTER_MS:
+            return False
+        # A group without offsets is forgotten as soon as it is empty and somebody looks.
+        committed_at = self._committed_at.get(group)
+        return committed_at is None or facts.may_be_forgotten(committed_at, event.at)
 
 
 def partitions_have_one_owner(facts: Facts) -> Iterator[Violation]:
