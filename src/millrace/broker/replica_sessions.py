@@ -364,7 +364,7 @@ class ReplicaSessions:
             target.asked = None
             return self._data(target, partition, diverging=target.diverging)
         limit = min(left, asked.max_bytes)
-        throttle = self._throttle_of(target, partition)
+        throttle = self._throttle_of(target, partition) if partition.is_throttled_as_leader else None
         if throttle is not None:
             available = throttle.available()
             if available == 0:
@@ -402,10 +402,10 @@ class ReplicaSessions:
         return data._replace(records=found)
 
     def _throttle_of(self, target: ReplicaTarget, partition: Partition) -> Throttle | None:
-        if not partition.is_throttled_as_leader or not self.throttle.is_limited:
-            return None
         assert partition.leadership is not None, partition.topic_partition
-        return None if partition.leadership.waits_for(target.session.node_id) else self.throttle
+        if not self.throttle.is_limited or partition.leadership.waits_for(target.session.node_id):
+            return None
+        return self.throttle
 
     def _data(
         self, target: ReplicaTarget, partition: Partition, *, diverging: tuple[int, int] | None = None

@@ -18,7 +18,7 @@ from millrace.broker.remote_transactions import RemoteTransactions
 from millrace.broker.replica_sessions import ReplicaSessions, steady_ms
 from millrace.broker.throttles import FollowerThrottles
 from millrace.core.ids import NodeId
-from millrace.metadata.image import PartitionState
+from millrace.metadata.image import Image, PartitionState
 from millrace.metadata.service import Metadata
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
@@ -77,6 +77,7 @@ class Replication:
         """When this broker can be reached itself: others take a closed port for a dead broker."""
         self.reconfigure()
         self._metadata.subscribe(self.peers.image_changed)
+        self._metadata.subscribe(self._image_changed)
         self.fetchers.start()
         self._tasks = [
             tasks.create_task(self.isr.run(), name="in-sync-replicas"),
@@ -99,6 +100,11 @@ class Replication:
         self.sessions.throttle.set_rate(config.integer("leader.replication.throttled.rate"))
         self.throttles.named.set_rate(config.integer("follower.replication.throttled.rate"))
         self.throttles.arriving.set_rate(config.integer("auto.rebalance.throttled.rate"))
+        self.throttles.refresh()
+
+    def _image_changed(self, old: Image, new: Image) -> None:
+        if old.filling is not new.filling:
+            self.throttles.refresh()
 
     def throttles_changed(self) -> None:
         """A topic's settings may name other replicas now: who waits finds out whether it still has to."""

@@ -93,11 +93,12 @@ class FollowerThrottles:
         self._node_id = node_id
         self.named = Throttle()
         self.arriving = Throttle()
+        self.is_on = False
+        """Whether anybody may be held back at all: all that a fetch looks at while nobody is."""
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anybody may be held back at all."""
-        return self.named.is_limited or self._node_id in self._image().filling
+    def refresh(self) -> None:
+        """Rates, or the brokers that are being filled, are not what they were."""
+        self.is_on = self.named.is_limited or self._node_id in self._image().filling
 
     def of(self, partition: Partition) -> Throttle | None:
         """What holds this partition back, if it is not in sync; None if nothing does."""
