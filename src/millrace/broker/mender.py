@@ -21,6 +21,8 @@ from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 5.0
+CALM_INTERVAL_S: Final = 60.0
+"""While nothing is damaged: damage is found when a log is opened, which is mostly before the first look."""
 FETCH_VERSION: Final = 13
 ANY_RACK: Final = "mending"
 """Followers serve readers that name a rack, whichever it is."""
@@ -44,9 +46,10 @@ class Mender:
 
     async def run(self) -> None:
         while True:
-            for partition in list(self._partitions):
+            damaged = [partition for partition in self._partitions if damage_of(partition.log)]
+            for partition in damaged:
                 await self.mend(partition)
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(INTERVAL_S if damaged else CALM_INTERVAL_S)
 
     async def mend(self, partition: Partition) -> None:
         """Put back what can be put back of one partition."""
