@@ -13,6 +13,7 @@ from millrace.sim.runner import Finished, read_results
 
 BEGIN: Final = "<!-- runs: written by python -m millrace.sim.record -->"
 END: Final = "<!-- end of runs -->"
+RUN_LONG: Final = ("C-seasons", "C-random", "random")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,21 +38,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def table(runs: Iterable[tuple[str, Finished]]) -> str:
     groups: dict[tuple[str, str, float], list[Finished]] = {}
     for commit, finished in runs:
-        groups.setdefault((commit, finished.scenario, finished.asked_s), []).append(finished)
+        groups.setdefault((commit, _family(finished.scenario), finished.asked_s), []).append(finished)
     lines = [
         "| commit | scenario | seeds | runs | hours | of them quiet | times real time | failed |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (commit, scenario, asked_s), found in groups.items():
-        failed = [str(each.seed) for each in found if each.violations]
+    for (commit, family, asked_s), found in groups.items():
+        failed = [
+            f"{each.scenario + ' ' if each.scenario != family else ''}seed {each.seed}"
+            for each in found
+            if each.violations
+        ]
+        names = {each.scenario: None for each in found}
+        what = family if family in names else f"{len(names)} {family}"
         lines.append(
-            f"| {commit} | {scenario}, {_length(asked_s)} each | {_ranges(each.seed for each in found)} "
-            f"| {_figures(found)} | {'seed ' + ', '.join(failed) if failed else 'none'} |"
+            f"| {commit} | {what}, {_length(asked_s)} each | {_ranges(each.seed for each in found)} "
+            f"| {_figures(found)} | {', '.join(failed) or 'none'} |"
         )
     everything = [finished for found in groups.values() for finished in found]
     failed_count = sum(bool(each.violations) for each in everything)
     lines.append(f"| all | | | {_figures(everything)} | {failed_count or 'none'} |")
     return "\n".join(lines) + "\n"
+
+
+def _family(scenario: str) -> str:
+    """A row of its own for what runs long, one for all others of a kind."""
+    if scenario in RUN_LONG:
+        return scenario
+    return "of several brokers" if scenario.startswith("C-") else "of one broker"
 
 
 def _figures(found: Sequence[Finished]) -> str:
