@@ -31,6 +31,7 @@ SEEDS = range(1, 6)
         "C-F31-rolling-upgrade",
         "C-partitions",
         "C-reassign",
+        "C-reassign-throttled",
         "C-admin",
     ],
 )

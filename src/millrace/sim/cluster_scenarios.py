@@ -27,6 +27,20 @@ THREE_FLUSHING: Final = Plan(
 )
 FOUR: Final = Plan(nodes=4, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=1.0))
 """So that replicas have somewhere to move to."""
+THROTTLED: Final = replace(
+    FOUR,
+    topic_configs={
+        **_SAFE,
+        "leader.replication.throttled.replicas": "*",
+        "follower.replication.throttled.replicas": "*",
+    },
+    settings={
+        **_FASTER,
+        "leader.replication.throttled.rate": "3000",
+        "follower.replication.throttled.rate": "3000",
+    },
+)
+"""Whoever is behind may have a few batches each second, and less than one where they are large."""
 UPGRADED: Final = replace(THREE, first_broker=OlderBroker)
 TWO_DIRECTORIES: Final = Plan(
     nodes=3,
@@ -160,6 +174,19 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=FOUR,
         about="replicas move between four brokers, which are killed, paused and cut off",
+    ),
+    Named(
+        name="C-reassign-throttled",
+        play=side_by_side(
+            admin_steps.move_replicas,
+            admin_steps.put_leaders_back,
+            faults.kill,
+            faults.restart,
+            cluster_faults.cut_brokers,
+            every_s=(0.5, 5.0),
+        ),
+        plan=THROTTLED,
+        about="replicas move and catch up at a rate, and all of them arrive",
     ),
     Named(
         name="C-admin",
