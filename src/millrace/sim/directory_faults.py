@@ -10,6 +10,7 @@ from millrace.sim.clients.client import ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
 from millrace.sim.cluster import PORT, Node
 from millrace.sim.faults import pick_running, start_again
+from millrace.sim.process import DiskSpeed
 from millrace.sim.run import Run
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.alter_replica_log_dirs import (
@@ -45,12 +46,18 @@ async def _ask(run: Run, node: Node, path: str, names: list[TopicPartition]) -> 
 
 
 async def crash_in_a_move(run: Run) -> None:
-    """The process or the power goes while logs move, a little later or in the middle of it."""
+    """The process or the power goes while logs move, from slow disks that leave time for it."""
+    for each in run.nodes:
+        if each.process is not None:
+            each.process.disk_speed = DiskSpeed(0.005, 0.1)
     await move_logs(run)
     node = pick_running(run)
     if node is None:
         return
-    await run.sleep(0.0, 0.05)
+    await run.sleep(0.0, 1.0)
+    for each in run.nodes:
+        if each.process is not None:
+            each.process.disk_speed = DiskSpeed()
     if node.is_running:
         if run.chance.random() < 0.5:
             node.kill()

@@ -97,3 +97,16 @@ def test_config_docs_explains_settings_by_part_of_their_name() -> None:
 def test_config_docs_as_markdown_is_the_page_of_the_docs() -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
     assert CliRunner().invoke(CLI, ["config", "docs", "--markdown"]).output == page.read_text()
+
+
+def test_the_doctor_looks_at_each_data_directory(tmp_path: Path) -> None:
+    sound, taken = tmp_path / "sound", tmp_path / "taken"
+    taken.touch()
+    words = ["doctor", "-d", str(sound), "-d", f"{taken}/below", "-l", "127.0.0.1:0", "--json"]
+    result = CliRunner().invoke(CLI, words)
+    findings = {
+        finding["check"]: finding["status"] for finding in map(json.loads, result.output.splitlines())
+    }
+    assert findings[f"data directory {sound}"] == "OK"
+    assert findings[f"data directory {taken}/below"] == "FAIL"
+    assert result.exit_code == 1

@@ -17,8 +17,9 @@ from millrace.log.log_directories import LogDirectories
 from millrace.log.moving import LogCopy, OriginalGone, read_origins
 from millrace.log.partition_log import PartitionLog
 from millrace.sim.volume import SimVolume
+from millrace.wire.records import ControlMarker, ControlType, build_marker
 from tests.unit.log.disks import Disks
-from tests.unit.log.support import PARTITION, append, read_values
+from tests.unit.log.support import NOW_MS, PARTITION, append, read_values
 
 
 @pytest.fixture
@@ -305,3 +306,93 @@ def test_a_crash_at_any_moment_leaves_one_whole_log(seed: int) -> None:
         disks.run(found.flush())
         flushed = read_values(found)
     disks.dispose()
+
+
+def taken_over(disks: Disks) -> LogCopy:
+    """The copy has taken over, and nothing has been done to the original yet."""
+    copy = copying(disks)
+    assert disks.run(copy.take_over(lambda original, copy: None)) is not None
+    return copy
+
+
+def test_a_power_loss_that_brings_the_original_back_does_not_make_it_count(
+    disks: Disks, sim_volume: SimVolume
+) -> None:
+    disks.run(filled(disks, 10).flush())
+    taken_over(disks)
+    append(disks.log(), b"later")
+    disks.run(disks.log().flush())
+    disks.lose_power()
+    assert names_of(sim_volume, "/a") == names_of(sim_volume, "/b") == ["orders-0"]
+    disks.open()
+    assert disks.home() == "/b"
+    log = disks.log()
+    log.high_watermark = log.log_end_offset
+    assert read_values(log)[-1] == (10, b"later")
+    disks.run(disks.directories.all[0].remove_due())
+    assert names_of(sim_volume, "/a") == []
+
+
+def test_a_power_loss_that_takes_all_new_names_leaves_the_original(disks: Disks) -> None:
+    log = filled(disks, 10)
+    disks.run(log.flush())
+    taken_over(disks)
+    append(disks.log(), b"neither flushed nor acknowledged")
+    disks.lose_power()
+    disks.open()
+    assert disks.home() == "/a"
+    found = disks.log()
+    found.high_watermark = found.log_end_offset
+    assert len(read_values(found)) == 10
+    # And goes where it was to go.
+    disks.finish_moves()
+    assert disks.home() == "/b"
+
+
+def test_a_crash_between_the_renames_lets_the_copy_count(disks: Disks, sim_volume: SimVolume) -> None:
+    values = read_values(filled(disks))
+    copy = taken_over(disks)
+    disks.abandon()
+    sim_volume.rename("/b/orders-0", copy.path)
+    disks.open()
+    assert disks.home() == "/b"
+    found = disks.log()
+    found.high_watermark = found.log_end_offset
+    assert read_values(found) == values
+    disks.run(disks.directories.all[0].remove_due())
+    assert names_of(sim_volume, "/a") == []
+
+
+def test_an_original_whose_copy_is_gone_is_left_alone(disks: Disks, sim_volume: SimVolume) -> None:
+    filled(disks)
+    taken_over(disks)
+    disks.abandon()
+    sim_volume.remove_tree("/b/orders-0")
+    disks.open()
+    assert disks.directories.get(PARTITION) is None
+    disks.run(disks.directories.all[0].remove_due())
+    (name,) = names_of(sim_volume, "/a")
+    assert name.endswith("-moved")
+
+
+def test_an_aborted_transaction_at_the_last_moment_is_known_to_the_copy(disks: Disks) -> None:
+    """Its index entry is written with the marker: it must not be left behind."""
+    log = filled(disks, 3)
+    append(log, b"aborted", producer_id=9, transactional=True)
+    copy = copying(disks)
+    disks.run(copy._flush_copy())
+    marker = build_marker(
+        ControlMarker(ControlType.ABORT, 0), offset=0, timestamp=NOW_MS, producer_id=9, producer_epoch=0
+    )
+    log.append_own(memoryview(bytearray(marker)), 0)
+    log.high_watermark = log.log_end_offset
+    expected = log.aborted_transactions(0, log.log_end_offset)
+    assert len(expected) == 1
+    heir = copy._switch(lambda original, copy: None)
+    assert heir is not None
+    assert heir.aborted_transactions(0, heir.log_end_offset) == expected
+    disks.run(heir.flush())
+    disks.lose_power()
+    disks.open()
+    found = disks.log()
+    assert found.aborted_transactions(0, found.log_end_offset) == expected
