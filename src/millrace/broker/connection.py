@@ -102,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         """As its last request said that was decoded here: not a produce, a fetch or a quick one."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
+        self.last_heartbeat: object | None = None
+        """What it said last as a member of a group, and what came of it: see `handlers.groups.heartbeats`."""
         self.fetched_at: float | None = None
         """When it last asked for records, in ticks."""
         self.was_active = True
@@ -279,7 +281,10 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id = client_id
         context = RequestContext(version, client_id, self.endpoint, self._server.services)
         request = route.decode(buffer[:stop], body)
-        response = route.handle(context, request)
+        self.answer(route, route.handle(context, request), correlation_id, started)
+
+    def answer(self, route: Route, response: Any, correlation_id: int, started: float) -> None:
+        """Answer the request that is being handled, now, or when the response is there to be awaited."""
         if isinstance(response, Awaitable):
             slot = self.reserve()
             self.run_ordered(self._run(slot, route, response, correlation_id, started))

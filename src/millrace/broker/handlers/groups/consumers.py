@@ -9,6 +9,7 @@ from typing import Final
 from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
 from millrace.broker.handlers.groups.answers import answered
+from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
 from millrace.broker.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.coordinator.runtime import Outcome
@@ -79,6 +80,17 @@ def _command(
         ctx.services.groups.new_member_id(ctx.client_id or "") if needs_id else "",
         resolved,
     )
+
+
+def _repeated(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat | None:
+    """The command of a member that stays and tells nothing new, which is what members repeat."""
+    stays = request.group_id and request.member_epoch > JOINING
+    tells_nothing = (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.topic_partitions is None
+    )
+    return _command(ctx, request, None) if stays and tells_nothing else None
 
 
 def _beaten(outcome: Outcome) -> ConsumerGroupHeartbeatResponse:
@@ -176,7 +188,10 @@ def _consumers(ctx: RequestContext) -> Consumers:
 
 # v1 adds regular expressions, and members that choose their ids.
 CONSUMER_GROUP_HEARTBEAT: Final = Api(
-    ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), handle=consumer_group_heartbeat
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=(0, 1),
+    handle=consumer_group_heartbeat,
+    quick=quick_heartbeat(_repeated, _beaten),
 )
 # v1 tells which protocol each member speaks.
 CONSUMER_GROUP_DESCRIBE: Final = Api(

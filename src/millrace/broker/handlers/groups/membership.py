@@ -8,6 +8,7 @@ from typing import Final
 from millrace.broker.context import RequestContext
 from millrace.broker.dispatch import Api
 from millrace.broker.handlers.groups.answers import answered
+from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
@@ -146,11 +147,17 @@ def _synced(outcome: Outcome) -> SyncGroupResponse:
 def heartbeat(
     ctx: RequestContext, request: HeartbeatRequest
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
-    group_id = request.group_id
-    if not group_id:
-        return _beaten(InvalidGroupId(group_id))
-    command = Heartbeat(group_id, request.generation_id, request.member_id, request.group_instance_id)
-    return answered(ctx.services.groups.submit(group_id, command), _beaten)
+    if not request.group_id:
+        return _beaten(InvalidGroupId(request.group_id))
+    return answered(ctx.services.groups.submit(request.group_id, _heartbeat_of(ctx, request)), _beaten)
+
+
+def _heartbeat_of(_ctx: RequestContext, request: HeartbeatRequest) -> Heartbeat:
+    return Heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+
+
+def _repeated_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Heartbeat | None:
+    return _heartbeat_of(ctx, request) if request.group_id else None
 
 
 def _beaten(outcome: Outcome) -> HeartbeatResponse:
@@ -189,6 +196,11 @@ def _left(outcome: Outcome) -> LeaveGroupResponse:
 # v9 the hint to skip the assignment.
 JOIN_GROUP: Final = Api(ApiKey.JOIN_GROUP, versions=(0, 9), handle=join_group)
 SYNC_GROUP: Final = Api(ApiKey.SYNC_GROUP, versions=(0, 5), handle=sync_group)
-HEARTBEAT: Final = Api(ApiKey.HEARTBEAT, versions=(0, 4), handle=heartbeat)
+HEARTBEAT: Final = Api(
+    ApiKey.HEARTBEAT,
+    versions=(0, 4),
+    handle=heartbeat,
+    quick=quick_heartbeat(_repeated_heartbeat, _beaten),
+)
 # v3 lets several members leave at once.
 LEAVE_GROUP: Final = Api(ApiKey.LEAVE_GROUP, versions=(0, 5), handle=leave_group)
