@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from millrace.core.ids import TopicPartition
+from millrace.log import checkpoints
 from millrace.log.checkpoints import read_offsets
 from millrace.log.config import LogConfig
 from millrace.log.errors import DirectoryLocked, DirectoryMismatch, LogClosed
@@ -142,6 +143,60 @@ def test_the_background_flushes_removes_and_saves(sim_volume: SimVolume) -> None
         await asyncio.gather(background, return_exceptions=True)
         assert log.flushed_offset == 1
         assert not [name for name in sim_volume.names if name.endswith(".deleted")]
+
+    asyncio.run(work())
+
+
+def test_the_background_sleeps_while_nothing_happens(
+    sim_volume: SimVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle broker woke up every second for each data directory, and rewrote what had not changed. What is
+    written then is flushed as soon as before, whichever thread wrote it."""
+    rounds: list[float] = []
+    written: list[str] = []
+    directory = LogDirectory(
+        sim_volume,
+        "/data",
+        clock=FixedClock(),
+        ids=CountingIds(),
+        random_source=random.Random(1),
+        settings=DirectorySettings(
+            flush_interval_ms=10, checkpoint_interval_ms=200, high_watermark_interval_ms=400
+        ),
+    )
+    flush_dirty, write_offsets = directory.flush_dirty, checkpoints.write_offsets
+
+    async def counted_flush() -> None:
+        rounds.append(asyncio.get_running_loop().time())
+        await flush_dirty()
+
+    def counted_write(volume: SimVolume, path: str, offsets: dict[TopicPartition, int]) -> None:
+        written.append(path)
+        write_offsets(volume, path, offsets)
+
+    monkeypatch.setattr(directory, "flush_dirty", counted_flush)
+    monkeypatch.setattr(checkpoints, "write_offsets", counted_write)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        await directory.open()
+        await directory.load(lambda partition: LogConfig())
+        log = directory.create(PARTITION, TOPIC_ID, LogConfig())
+        background = asyncio.ensure_future(directory.run())
+        await asyncio.sleep(0.5)
+        rounds.clear()
+        written.clear()
+        await asyncio.sleep(0.5)
+        assert len(rounds) <= 5, rounds
+        assert not written
+        async with asyncio.timeout(5):
+            await loop.run_in_executor(None, append, log, b"a")
+            while log.flushed_offset < 1:
+                await asyncio.sleep(0.005)
+            while read_offsets(sim_volume, "/data/recovery-point-offset-checkpoint") != {PARTITION: 1}:
+                await asyncio.sleep(0.005)
+        background.cancel()
+        await asyncio.gather(background, return_exceptions=True)
 
     asyncio.run(work())
 
