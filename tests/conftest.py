@@ -49,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--lane",
-        choices=("computing", "waiting"),
-        help="only the tests that compute, or only the others; `make test` runs both at the same time",
+        choices=("computing", "waiting", "timed"),
+        help="only the tests that compute, wait for processes, or measure time: see tools/run_tests.py",
     )
 
 
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "integration: real processes, signals, hostile input",
         "java: needs Java and Kafka's jars",
         "millrace_only: promises that Apache Kafka does not make; skipped with --against kafka",
-        "timed: measures real time, so that it never runs in the lane of tests that compute",
+        "timed: measures real time, so that `make test` runs it beside no other test",
     ):
         config.addinivalue_line("markers", line)
     # kafka-python reads its schemas this way while it is imported, where the caller is importlib itself.
@@ -88,9 +88,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _lane_of(item: pytest.Item) -> str:
-    if item.get_closest_marker("timed") is None and any(folder in item.path.parents for folder in COMPUTING):
-        return "computing"
-    return "waiting"
+    if item.get_closest_marker("timed") is not None:
+        return "timed"
+    return "computing" if any(folder in item.path.parents for folder in COMPUTING) else "waiting"
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """`make test`: the tests that compute, beside those that start processes and wait for them.
 
 Tests with real brokers and clients spend most of their time on waiting, for sessions, time-outs and starts.
-Meanwhile the others run, with a lower priority: they take what time of the processors is left. The words of
-the command line go to both runs of pytest; what the tests that compute say is shown at the end.
+Meanwhile those that compute run, with a lower priority: they take what time of the processors is left. Those
+that measure time come behind, alone. The words of the command line go to all runs of pytest; what the tests
+that compute say is shown when the first two are over.
 """
 
 from __future__ import annotations
@@ -23,17 +24,25 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryFile() as output:
         computing = _start_computing(words, output)
         try:
-            waiting_code = subprocess.run([*PYTEST, "--lane", "waiting", *words], check=False).returncode
+            waiting_code = _run("waiting", words)
             computing_code = computing.wait()
         finally:
             if computing.poll() is None:
                 computing.terminate()
                 computing.wait()
-        print("\nThe tests that compute, which ran meanwhile:\n", flush=True)
+        _say("The tests that compute, which ran meanwhile:")
         output.seek(0)
         sys.stdout.buffer.write(output.read())
-        sys.stdout.flush()
-    return outcome(waiting_code, computing_code)
+    _say("The tests that measure time:")
+    return outcome(waiting_code, computing_code, _run("timed", words))
+
+
+def _run(lane: str, words: Sequence[str]) -> int:
+    return subprocess.run([*PYTEST, "--lane", lane, *words], check=False).returncode
+
+
+def _say(line: str) -> None:
+    print(f"\n{line}\n", flush=True)
 
 
 def outcome(*codes: int) -> int:

@@ -269,6 +269,7 @@ def _last_line(answer: subprocess.CompletedProcess[bytes]) -> str:
     return line
 
 
+@pytest.mark.timed
 def test_the_overview_is_there_at_once() -> None:
     best_ms = 1000.0
     for _ in range(5):

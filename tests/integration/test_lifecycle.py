@@ -208,6 +208,7 @@ def test_all_interfaces_are_never_an_address_to_dial(tmp_path: Path) -> None:
         broker.end()
 
 
+@pytest.mark.timed
 def test_an_idle_broker_is_small_and_starts_fast(start_millrace: StartMillrace) -> None:
     broker = start_millrace()
     assert broker.resident_bytes() < 100 << 20
