@@ -125,11 +125,7 @@ def s3_jars(hadoop_version: str) -> JarCache:
     sdk = AWS_SDK_OF_HADOOP.get(hadoop_version)
     if sdk is not None:
         artifacts += [("software.amazon.awssdk", part, sdk) for part in AWS_SDK_PARTS]
-        excluded = (
-            ("software.amazon.awssdk", "bundle"),
-            # Reads are told to do without it: see `stores`.
-            ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3"),
-        )
+        excluded = (("software.amazon.awssdk", "bundle"),)
     return JarCache(user_cache() / f"hadoop-aws-{hadoop_version}", tuple(artifacts), excluded)
 
 
