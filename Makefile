@@ -82,3 +82,4 @@ constraints: $(VENV)/.installed-dev ## pin the versions of .venv in constraints.
 
 clean: ## remove .venv and all caches; data/ stays
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -prune -exec rm -rf {} +
