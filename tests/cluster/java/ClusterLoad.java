@@ -336,6 +336,21 @@ public class ClusterLoad {
 
         /** A producer in its first state, by when all that was open is aborted; and back to what is committed. */
         private void beginAnew() {
+            while (true) {
+                try {
+                    openProducer();
+                    break;
+                } catch (KafkaException error) {
+                    say("trouble", now(), name, error);
+                    if (isStopping) {
+                        throw error;
+                    }
+                }
+            }
+            seek(places);
+        }
+
+        private void openProducer() {
             if (producer != null) {
                 producer.close(Duration.ZERO);
             }
@@ -345,14 +360,13 @@ public class ClusterLoad {
             settings.put("transaction.timeout.ms", "30000");
             settings.put("linger.ms", "2");
             settings.put("request.timeout.ms", "10000");
-            settings.put("max.block.ms", "60000");
+            settings.put("max.block.ms", "20000");
             settings.put("retry.backoff.ms", "20");
             settings.put("retry.backoff.max.ms", "200");
             settings.put("reconnect.backoff.ms", "20");
             settings.put("reconnect.backoff.max.ms", "200");
             producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
             producer.initTransactions();
-            seek(places);
         }
 
         @Override
@@ -395,7 +409,8 @@ public class ClusterLoad {
                 producer.abortTransaction();
                 say("ended", now(), name, number, "abort");
                 seek(places);
-            } catch (KafkaException error) {
+            } catch (KafkaException | IllegalStateException error) {
+                // Also after a commit that timed out, of which nobody knows yet what became.
                 say("trouble", now(), name, error);
                 say("ended", now(), name, number, "unknown");
                 beginAnew();

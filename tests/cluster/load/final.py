@@ -17,14 +17,18 @@ from tests.cluster.load.recorder import PATIENCE_S, now
 from tests.cluster.load.writers import QUICK
 
 
-def read_partition(bootstrap: str, topic: str, partition: int) -> tuple[FinalRead, FinalRead]:
-    """All records, then the committed ones."""
-    with_all, with_committed = _Look(bootstrap, "read_uncommitted"), _Look(bootstrap, "read_committed")
-    try:
-        log_start, high_watermark = with_all.ends(topic, partition)
-        _, stable = with_committed.ends(topic, partition)
-        looks = ((with_all, False, high_watermark), (with_committed, True, stable))
-        all_records, committed_records = (
+class Readings:
+    """Two consumers for all partitions: one that reads everything, one that reads what is committed."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._all = _Look(bootstrap, "read_uncommitted")
+        self._committed = _Look(bootstrap, "read_committed")
+
+    def partition(self, topic: str, partition: int) -> list[FinalRead]:
+        log_start, high_watermark = self._all.ends(topic, partition)
+        _, stable = self._committed.ends(topic, partition)
+        looks = ((self._all, False, high_watermark), (self._committed, True, stable))
+        return [
             FinalRead(
                 at=now(),
                 topic=topic,
@@ -36,11 +40,11 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> tuple[FinalRea
                 records=look.records(topic, partition, end),
             )
             for look, committed_only, end in looks
-        )
-        return all_records, committed_records
-    finally:
-        with_all.close()
-        with_committed.close()
+        ]
+
+    def close(self) -> None:
+        self._all.close()
+        self._committed.close()
 
 
 class _Look:

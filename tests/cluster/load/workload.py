@@ -10,7 +10,7 @@ from typing import Final
 from millrace.sim.checkers import violations
 from millrace.sim.history import FinalRead, Happened
 from tests.cluster.cluster import Cluster
-from tests.cluster.load.final import read_copy, read_partition
+from tests.cluster.load.final import Readings, read_copy
 from tests.cluster.load.java import JavaLoad
 from tests.cluster.load.readers import Member, Reader
 from tests.cluster.load.recorder import PATIENCE_S, Client, Recorder, now
@@ -105,12 +105,15 @@ class Workload:
         try:
             eventually(is_further, PATIENCE_S)
         except AssertionError:
-            troubles = {client.name: client.troubles[-3:] for client in self.clients if client.troubles}
-            troubles["java"] = [] if self._java is None else self._java.troubles[-5:]
-            raise AssertionError(f"{self._progress()} instead of {wanted}; {troubles}") from None
+            raise AssertionError(f"{self._progress()} instead of {wanted}; {self._troubles()}") from None
         # For whoever reads the output of a test: who waited for how long.
         print(f"after {self._last!r} milliseconds until they got on: {took}")
         assert not self.failures(), self.failures()[:5]
+
+    def _troubles(self) -> dict[str, list[str]]:
+        """What clients were told last, and got over."""
+        found = {client.name: client.troubles[-3:] for client in self.clients if client.troubles}
+        return found if self._java is None else found | {"java": self._java.troubles[-5:]}
 
     def _progress(self) -> dict[str, int]:
         of_librdkafka = {
@@ -139,24 +142,23 @@ class Workload:
             writer.stop()
         if self._java is not None:
             self._java.stop_writers()
-        final = self._read(self.topic)
+        readings = Readings(self.cluster.bootstrap)
+        final = self._read(readings, self.topic)
         self._until_all_is_read(final)
         for client in (*self.members, self.reader):
             client.stop()
         if self._java is not None:
             self._java.stop_readers()
         assert not self.failures(), self.failures()[:5]
-        final += self._read(self.copies)
+        final += self._read(readings, self.copies)
+        readings.close()
         self._read_copies(final)
         self.recorder.note(*final)
         found = violations(self.recorder.history())
-        assert not found, "\n".join(str(each) for each in found[:20])
+        assert not found, "\n".join([*(str(each) for each in found[:20]), str(self._troubles())])
 
-    def _read(self, topic: str) -> list[FinalRead]:
-        bootstrap = self.cluster.bootstrap
-        return [
-            look for partition in range(PARTITIONS) for look in read_partition(bootstrap, topic, partition)
-        ]
+    def _read(self, readings: Readings, topic: str) -> list[FinalRead]:
+        return [look for partition in range(PARTITIONS) for look in readings.partition(topic, partition)]
 
     def _until_all_is_read(self, final: list[FinalRead]) -> None:
         """Readers get their time; what they have not seen by then, the checkers name."""
