@@ -30,7 +30,7 @@ SETTINGS = {
     # A directory that vanished is noticed when this is written.
     "replica.high.watermark.checkpoint.interval.ms": "100",
 }
-KILLS = 6
+KILLS = 4
 
 
 @pytest.fixture
