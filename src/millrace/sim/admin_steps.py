@@ -50,7 +50,8 @@ async def fleeting_topic(run: Run) -> None:
     _ = cluster.run_in(reader_process, consumer.run())
     await run.sleep(2.0, 10.0)
     cluster.note(f"delete {name}")
-    await run.by_admin(delete_topic(run.admin, name))
+    while run.topic_exists(name):
+        await run.by_admin(delete_topic(run.admin, name))
     cluster.history.add(TopicDeleted(at=int(cluster.loop.time() * 1000), topic=name))
     if run.chance.random() < KILL_CHANCE:
         await faults.kill(run)

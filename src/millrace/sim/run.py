@@ -12,6 +12,7 @@ from typing import Any, Final
 from millrace.broker.app import Broker
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
+from millrace.metadata.fold import image_of
 from millrace.sim.census import Census
 from millrace.sim.checkers import Violation, violations
 from millrace.sim.clients.admin import create_topic
@@ -152,15 +153,20 @@ class Run:
     async def create_topic(
         self, name: str, configs: Mapping[str, str] | None = None, *, partitions: int = len(PARTITIONS)
     ) -> None:
-        work = create_topic(
-            self.admin,
-            name,
-            partitions=partitions,
-            replicas=self.plan.replicas,
-            configs={**SMALL_SEGMENTS, **self.plan.topic_configs, **(configs or {})},
-        )
-        await self.by_admin(work)
+        while not self.topic_exists(name):
+            work = create_topic(
+                self.admin,
+                name,
+                partitions=partitions,
+                replicas=self.plan.replicas,
+                configs={**SMALL_SEGMENTS, **self.plan.topic_configs, **(configs or {})},
+            )
+            await self.by_admin(work)
         self.topics[name] = tuple(range(partitions))
+
+    def topic_exists(self, name: str) -> bool:
+        """In the store: a broker that does not reach it answers by what it knew before."""
+        return name in image_of(self.cluster.store.peek()).topics
 
     async def by_admin(self, work: Any) -> Any:
         return await self.cluster.run_in(self.admin_process, work)

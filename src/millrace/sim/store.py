@@ -50,6 +50,10 @@ class MemoryStore:
         self._lease_of.clear()
         self._feed.reset(snapshot.revision)
 
+    def peek(self) -> Snapshot:
+        """The state as it is, also while nobody is answered."""
+        return Snapshot(self._feed.revision, dict(self._entries))
+
     # The interface, and the same at once for those who bring their own delays.
 
     async def open(self) -> None:
@@ -68,7 +72,7 @@ class MemoryStore:
 
     def load_now(self) -> Snapshot:
         self._check_available()
-        return Snapshot(self._feed.revision, dict(self._entries))
+        return self.peek()
 
     async def commit(
         self, *, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[str] = ()
