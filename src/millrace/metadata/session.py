@@ -184,8 +184,12 @@ class BrokerSession:
     async def _renew(self) -> bool:
         """Whether the lease is certain for a while again."""
         assert self._lease_id is not None
-        sent_at_s = asyncio.get_running_loop().time()
         try:
+            if self.is_fenced:
+                # Renewals may arrive while no answer does. One that leads nothing must not keep its place by
+                # them, and others from leading: it asks for something that changes nothing first.
+                await self._store.commit()
+            sent_at_s = asyncio.get_running_loop().time()
             ttl_ms = await self._store.keep_alive(self._lease_id)
         except LeaseExpired:
             self._lost.set()

@@ -4,14 +4,15 @@ what its last run may have lost."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from millrace.core.override import override
-from millrace.metadata.errors import NodeIdInUse
+from millrace.metadata.errors import NodeIdInUse, StoreUnavailable
 from millrace.metadata.image import NO_LEADER
 from millrace.metadata.session import MARGIN_SHARE, TAKEOVER_GRACE_MS, Tenure
-from millrace.metadata.store import LeaseId
+from millrace.metadata.store import Compare, LeaseId, Put
 from millrace.sim.store import MemoryStore
 from tests.unit.metadata.brokers import TIMEOUT_MS, LocalBroker, cluster_of
 from tests.unit.metadata.virtual_time import run_virtually
@@ -48,6 +49,56 @@ class SlowStore(MemoryStore):
         ttl_ms = await super().keep_alive(lease_id)
         await asyncio.sleep(self.answer_delay_s)
         return ttl_ms
+
+
+class DeafenedStore(MemoryStore):
+    """Requests are carried out, and at some time their answers are lost."""
+
+    is_deafened = False
+
+    @override
+    async def keep_alive(self, lease_id: LeaseId) -> int:
+        return self._heard(await super().keep_alive(lease_id))
+
+    @override
+    async def commit(
+        self, *, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[str] = ()
+    ) -> int:
+        return self._heard(await super().commit(compares=compares, puts=puts, deletes=deletes))
+
+    @override
+    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        lease_id = await super().grant_lease(ttl_ms)
+        self._heard(lease_id)
+        return lease_id
+
+    def _heard(self, answer: int) -> int:
+        if self.is_deafened:
+            raise StoreUnavailable("no answer")
+        return answer
+
+    async def is_registered(self, node_id: int) -> bool:
+        return f"brokers/{node_id}" in (await self.load()).entries
+
+
+def test_a_broker_that_is_heard_and_hears_nothing_loses_its_place() -> None:
+    """It leads nothing by then; as long as its renewals count, nobody else would."""
+
+    async def body() -> None:
+        store = DeafenedStore()
+        async with cluster_of(1, store=store) as cluster:
+            await asyncio.sleep(10)
+            assert await store.is_registered(1)
+            store.is_deafened = True
+            await asyncio.sleep(4 * TIMEOUT_MS / 1000)
+            assert cluster.any.session.is_fenced
+            assert not await store.is_registered(1)
+            store.is_deafened = False
+            await asyncio.sleep(30)
+            assert await store.is_registered(1)
+            assert not cluster.any.session.is_fenced
+
+    run_virtually(body())
 
 
 def test_a_broker_stays_registered_for_as_long_as_the_store_answers() -> None:
