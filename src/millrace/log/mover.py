@@ -166,6 +166,10 @@ class Mover:
         try:
             await copy.finish(taken_over, deleted_path)
         except MillraceError as error:
+            if taken_over.is_closed:
+                # Deleted in the meantime, and with it what it was copied from.
+                copy.source.remove_tree_later(copy.moved_path, 0)
+                return
             # The copy is in place. What is left of the original is dealt with by the next start.
             logger.warning("%s: %s", move.topic_partition, error)
             return

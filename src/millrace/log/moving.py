@@ -98,7 +98,7 @@ class LogCopy:
         self._unique = path.rpartition(".")[2].partition("-")[0]
         self._volume: Volume = target.volume
         self._is_stopped = False
-        self._moved_path = ""
+        self.moved_path = ""
         """Of the original, once the copy has taken over."""
         self._copied: dict[int, _Copied] = {}
         self._doomed: list[int] = []
@@ -335,7 +335,7 @@ class LogCopy:
         copy.sync_later(directory=target.path)
         installed(log, copy)
         log.retire(copy)
-        self._moved_path = moved_path
+        self.moved_path = moved_path
         return copy
 
     def _copy_aborted(self, active: Segment) -> str | None:
@@ -382,7 +382,7 @@ class LogCopy:
 
     def _forget_original(self, deleted_path: str, final_path: str) -> None:
         volume = self._volume
-        volume.rename(self._moved_path, deleted_path)
+        volume.rename(self.moved_path, deleted_path)
         volume.sync_directory(self.source.path)
         origins = read_origins(volume, final_path)
         write_origins(

@@ -308,6 +308,22 @@ def test_a_crash_at_any_moment_leaves_one_whole_log(seed: int) -> None:
     disks.dispose()
 
 
+def test_a_log_that_is_deleted_just_after_its_move_leaves_nothing(
+    disks: Disks, sim_volume: SimVolume
+) -> None:
+    filled(disks, 10)
+    target = disks.directories.at("/b")
+
+    def delete(original: PartitionLog, copy: PartitionLog) -> None:
+        disks.loop.create_task(disks.directories.delete(PARTITION))
+
+    disks.directories.mover.installed = delete
+    disks.move(target.path)
+    for directory in disks.directories.all:
+        disks.run(directory.remove_due())
+        assert names_of(sim_volume, directory.path) == []
+
+
 def taken_over(disks: Disks) -> LogCopy:
     """The copy has taken over, and nothing has been done to the original yet."""
     copy = copying(disks)
