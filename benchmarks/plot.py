@@ -61,7 +61,7 @@ def write_plot(report: Report, path: Path) -> None:
         figure.add_subplot(grid[3, 2]),
         rows,
         _cluster_rates(rows),
-        "three brokers: produce, MB/s (record B / batch KB / partitions)",
+        "three brokers: MB/s (record B/batch KB/partitions)",
     )
     machine = report.machine
     figure.suptitle(
