@@ -3,6 +3,7 @@ any moment leaves one of the two."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import random
@@ -312,13 +313,14 @@ def test_a_log_that_is_deleted_just_after_its_move_leaves_nothing(
     disks: Disks, sim_volume: SimVolume
 ) -> None:
     filled(disks, 10)
-    target = disks.directories.at("/b")
+    deletions: list[asyncio.Task[None]] = []
 
     def delete(original: PartitionLog, copy: PartitionLog) -> None:
-        disks.loop.create_task(disks.directories.delete(PARTITION))
+        deletions.append(disks.loop.create_task(disks.directories.delete(PARTITION)))
 
     disks.directories.mover.installed = delete
-    disks.move(target.path)
+    disks.move("/b")
+    assert [task.done() for task in deletions] == [True]
     for directory in disks.directories.all:
         disks.run(directory.remove_due())
         assert names_of(sim_volume, directory.path) == []
