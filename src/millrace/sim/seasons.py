@@ -18,9 +18,9 @@ from millrace.sim.playing import Named
 from millrace.sim.run import Plan, Run
 
 BUSY_S: Final = (10.0, 40.0)
-NIGHTS_S: Final = ((300.0, 1_800.0), (3_600.0, 10_800.0), (10_800.0, 36_000.0))
-"""A break, a night, a holiday."""
-NIGHT_WEIGHTS: Final = (2, 4, 3)
+NIGHTS_S: Final = ((300.0, 1_800.0), (3_600.0, 10_800.0), (10_800.0, 36_000.0), (129_600.0, 216_000.0))
+"""A break, an afternoon, a night, a weekend."""
+NIGHT_WEIGHTS: Final = (2, 4, 3, 1)
 SETTLE_S: Final = 30.0
 """For clients to end what they are at."""
 LEAVE_CHANCES: Final = (0.0, 0.3, 1.0)
@@ -148,6 +148,12 @@ PACES: Final = (
         "replica.lag.time.max.ms": "60000",
         "replica.fetch.wait.max.ms": "40000",
     },
+    {
+        "broker.session.timeout.ms": "60000",
+        "broker.heartbeat.interval.ms": "20000",
+        "replica.lag.time.max.ms": "120000",
+        "replica.fetch.wait.max.ms": "80000",
+    },
 )
 """How often brokers hear of each other. Longer waits make quiet time cheaper; nothing is left out."""
 SEASONS: Final = Plan(
@@ -163,12 +169,12 @@ SEASONS: Final = Plan(
         # So that quiet time costs little: nobody asks more often than he has to.
         "replica.high.watermark.checkpoint.interval.ms": "60000",
         "log.cleaner.backoff.ms": "300000",
-        "group.consumer.session.timeout.ms": "120000",
-        "group.consumer.max.session.timeout.ms": "120000",
+        "group.consumer.session.timeout.ms": "240000",
+        "group.consumer.max.session.timeout.ms": "240000",
     },
     variants=PACES,
     workload=Workload(pause_s=1.0),
-    session_timeout_ms=120_000,
+    session_timeout_ms=240_000,
     # Clocks may be wrong, and a transaction's offsets are older than its end.
     offsets_expire_ms=_OFFSETS_KEPT_MINUTES * 60_000 - 3 * CLOCK_STEP_MS_MAX,
 )
