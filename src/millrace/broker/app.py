@@ -350,6 +350,8 @@ class Broker:
             limits=part_settings.server_limits(config),
             ticks=self._surroundings.ticks,
         )
+        if self._membership is not None:
+            self._server.before_requests = self._membership.check_time
         self._group_reports = GroupReports(
             self._groups,
             LagReader(self.partitions, self._clock),

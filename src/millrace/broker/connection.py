@@ -200,6 +200,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_frames(self, buffer: memoryview, end: int) -> int:
         """Handle the whole frames of `buffer[:end]`; returns how many bytes of it are done with."""
+        before_requests = self._server.before_requests
+        if before_requests is not None:
+            before_requests()
         position = 0
         self._handling = True
         wakeups = self._wakeups

@@ -70,6 +70,10 @@ class Membership:
     def is_fenced(self) -> bool:
         return self._session.is_fenced
 
+    def check_time(self) -> None:
+        """Stop leading if the lease may be over, before a request is handled as if it were not."""
+        self._session.check_time()
+
     async def prepare(self) -> None:
         """Before the replicas are opened: nothing rests on this broker's last run."""
         await self._session.prepare()

@@ -57,6 +57,9 @@ class Server:
         self.dispatcher = dispatcher
         self.services = services
         self.ticks = ticks
+        self.before_requests: Callable[[], None] | None = None
+        """Set by the assembly of a cluster's broker: called when something was received, before it is
+        handled."""
         self.frame_bytes_max = limits.frame_bytes_max
         self.request_memory = MemoryBudget(limits.request_memory_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))

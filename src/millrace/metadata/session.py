@@ -209,12 +209,14 @@ class BrokerSession:
         self._tenure.renewed(sent_at_s, min(ttl_ms, self._settings.timeout_ms))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(self._tenure.certain_until_s, self._time_is_up)
+        self._timer = loop.call_at(self._tenure.certain_until_s, self.check_time)
         if self.is_fenced and self._is_registered and self._tenure.is_certain(loop.time()):
             self._unfence()
 
-    def _time_is_up(self) -> None:
-        if not self._tenure.is_certain(asyncio.get_running_loop().time()):
+    def check_time(self) -> None:
+        """Also asked before requests are handled: the process may have stood still, and after that the loop
+        may look at its sockets before its timers."""
+        if not self.is_fenced and not self._tenure.is_certain(asyncio.get_running_loop().time()):
             self._fence("the lease was not renewed in time")
 
     async def _is_lost_within(self, delay_ms: int) -> bool:

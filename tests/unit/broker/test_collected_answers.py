@@ -114,6 +114,7 @@ def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
         services=SimpleNamespace(wakeups=wakeups),
         loop=None,
         ticks=float,
+        before_requests=None,
         start_task=None,
         receive_buffer=memoryview(bytearray(1024)),
         frame_bytes_max=1024,

@@ -15,7 +15,7 @@ from millrace.metadata.session import MARGIN_SHARE, TAKEOVER_GRACE_MS, Tenure
 from millrace.metadata.store import Compare, LeaseId, Put
 from millrace.sim.store import MemoryStore
 from tests.unit.metadata.brokers import TIMEOUT_MS, LocalBroker, cluster_of
-from tests.unit.metadata.virtual_time import run_virtually
+from tests.unit.metadata.virtual_time import pass_time, run_virtually
 
 
 class TestTenure:
@@ -144,6 +144,24 @@ def test_time_that_an_answer_takes_is_not_counted_for_the_lease() -> None:
             assert broker.fenced_at_s
             assert broker.metadata.image.brokers[broker.node_id].epoch == epoch
             store.answer_delay_s = 0.0
+            await asyncio.sleep(30)
+            assert not broker.session.is_fenced
+
+    run_virtually(body())
+
+
+def test_who_stood_still_past_its_lease_is_fenced_before_its_timers_say_so() -> None:
+    """F11: the loop may hand over requests that came meanwhile before it looks at the time."""
+
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            broker = cluster.any
+            await asyncio.sleep(10)
+            broker.session.check_time()
+            pass_time(2 * TIMEOUT_MS / 1000)
+            assert broker.fenced_at_s == []
+            broker.session.check_time()
+            assert len(broker.fenced_at_s) == 1
             await asyncio.sleep(30)
             assert not broker.session.is_fenced
 

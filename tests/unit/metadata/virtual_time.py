@@ -34,6 +34,16 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
+    def stand_still(self, seconds: float) -> None:
+        self._jumping.now_s += seconds
+
+
+def pass_time(seconds: float) -> None:
+    """Stand still for so long: no timer is looked at meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, _VirtualLoop)
+    loop.stand_still(seconds)
+
 
 def run_virtually(body: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
