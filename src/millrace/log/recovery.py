@@ -18,6 +18,7 @@ from typing import Final
 from crc32c import crc32c
 
 from millrace.log.epochs import LeaderEpochs, epochs_from_batches, load_epochs, save_epochs
+from millrace.log.errors import CorruptLog
 from millrace.log.layout import find_segments
 from millrace.log.producer_snapshots import newest_snapshot, remember_older_batches, remove_snapshots, replay
 from millrace.log.producer_state import ProducerStates
@@ -138,7 +139,11 @@ def recover_log(
 
 def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
     """A batch at or before the recovery point, if the index is right about it; else the segment's start."""
-    position = segment.offset_index.position_before(recovery_point)
+    try:
+        position = segment.offset_index.position_before(recovery_point)
+    except CorruptLog:
+        # Without a usable index it was to be made from the batches, and the last of those are torn.
+        return 0, segment.base_offset
     if position == 0:
         return 0, segment.base_offset
     header = HEADER.unpack(segment.file.read_at(position, HEADER_SIZE))

@@ -380,9 +380,11 @@ class Segment:
         self.clear_indexes()
         recent = self.recent_offsets, self.recent_positions
         self.recent_offsets, self.recent_positions = [], []
-        for position, header in self.headers():
-            self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
-        self.recent_offsets, self.recent_positions = recent
+        try:
+            for position, header in self.headers():
+                self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
+        finally:
+            self.recent_offsets, self.recent_positions = recent
         try:
             self.finish_indexes()
         except (DiskFull, ReadOnlyDisk):

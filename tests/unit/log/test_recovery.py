@@ -125,6 +125,26 @@ def test_lost_indexes_are_made_again(disk: Disk, sim_volume: SimVolume) -> None:
             assert sim_volume.read_bytes(name) == content, name
 
 
+def test_a_torn_tail_is_cut_where_the_index_is_lost_as_well(disk: Disk, sim_volume: SimVolume) -> None:
+    """To find where to begin, the index was made again from batches of which the last was torn, and the
+    broker did not start."""
+    log = filled(disk, 10)
+    disk.run(log.flush())
+    disk.run(disk.directory.save_checkpoints())
+    append(log, b"unflushed" + bytes(100))
+    last = positions(log)[-1]
+    sim_volume.file(LOG_0).truncate(last + 70)
+    disk.abandon()
+    for name in [name for name in sim_volume.names if name.endswith("index")]:
+        sim_volume.remove(name)
+    disk.open()
+    log = disk.log()
+    log.high_watermark = log.log_end_offset
+    assert [offset for offset, _ in read_values(log)] == list(range(10))
+    assert sim_volume.file(LOG_0).size_bytes() == last
+    assert len(read_values(log, 7, max_bytes=300)) == 3
+
+
 def test_an_index_that_lies_is_not_believed(disk: Disk, sim_volume: SimVolume) -> None:
     filled(disk, 15)
     disk.close()
