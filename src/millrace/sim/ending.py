@@ -163,13 +163,14 @@ class Ending:
         )
 
     async def _until_group_is_done(self, group: str) -> None:
-        ends = {partition: await self._last_to_read(ORDERS, partition) for partition in PARTITIONS}
         deadline = self._cluster.loop.time() + END_S
         while self._cluster.loop.time() < deadline:
             try:
                 found = await self._run.by_admin(fetch_offsets(self._run.admin, group, ORDERS, PARTITIONS))
             except (Unanswered, ErrorAnswer):
                 found = {}
+            # Asked each time: retention may take what is left while the group waits for its turn.
+            ends = {partition: await self._last_to_read(ORDERS, partition) for partition in PARTITIONS}
             if found and all(found[partition] >= end for partition, end in ends.items()):
                 return
             await asyncio.sleep(1.0)

@@ -22,6 +22,8 @@ from millrace.wire.messages.consumer_group_heartbeat import (
 JOINING: Final = 0
 LEAVING: Final = -1
 REBALANCE_TIMEOUT_MS: Final = 20_000
+NEW_MEMBER_CHANCE: Final = 0.1
+"""How often a member that has to join again does so as a new one, and leaves the old one to its session."""
 _FENCED: Final = (
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -34,7 +36,8 @@ class ConsumerMember(GroupMember):
     async def _join(self) -> None:
         self._positions = {}
         self._unsaved.clear()
-        self._member_id = f"{self.client.chance.getrandbits(64):016x}"
+        if not self._member_id or self.client.chance.random() < NEW_MEMBER_CHANCE:
+            self._member_id = f"{self.client.chance.getrandbits(64):016x}"
         self._generation = JOINING
         await self._beat(subscribes=True)
 
