@@ -49,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--lane",
-        choices=("computing", "waiting", "timed"),
-        help="only the tests that compute, wait for processes, or measure time: see tools/run_tests.py",
+        choices=("computing", "spark", "waiting", "timed"),
+        help="only tests that compute, run on Spark, wait for processes, or measure time: tools/run_tests.py",
     )
 
 
@@ -90,6 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _lane_of(item: pytest.Item) -> str:
     if item.get_closest_marker("timed") is not None:
         return "timed"
+    if HERE / "pipeline" in item.path.parents:
+        return "spark"
     return "computing" if any(folder in item.path.parents for folder in COMPUTING) else "waiting"
 
 
