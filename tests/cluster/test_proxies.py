@@ -63,7 +63,8 @@ def connect(port: int) -> socket.socket:
 def is_refused(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):
+        # Reset, if the connection was made in the moment in which the listener went.
         return True
     return False
 

@@ -34,6 +34,12 @@ def value_of(topic: str, name: str, number: int) -> str:
     return f"{topic}|{name}|{number}"
 
 
+def stored_at(message: Any) -> int:
+    """Where a record is, -1 if its producer was not told: of a batch sent again only that may be known."""
+    offset = message.offset()
+    return -1 if offset is None else int(offset)
+
+
 class Writer(Client):
     """Numbers its values, one after the other over all partitions."""
 
@@ -89,7 +95,7 @@ class Writer(Client):
                     topic=topic,
                     partition=partition,
                     value=value,
-                    offset=message.offset(),
+                    offset=stored_at(message),
                 )
             )
             return
@@ -144,7 +150,7 @@ class Transactions:
                         topic=topic,
                         partition=partition,
                         value=value,
-                        offset=message.offset(),
+                        offset=stored_at(message),
                         transaction=number,
                     )
                 )

@@ -11,6 +11,8 @@ from millrace.sim.history import Assigned, OffsetCommitted, OffsetFetched
 
 FORGOTTEN_AFTER_MS: Final = 300_000
 """Members of one generation come to know of it within a shorter time."""
+DROPPED_AFTER_MS: Final = 60_000
+"""The same for a group that has committed nothing: once its members' sessions are over, nothing keeps it."""
 
 
 class _Lives:
@@ -41,10 +43,11 @@ class _Lives:
 
     def _may_be_another(self, event: Assigned) -> bool:
         facts, group = self._facts, event.group
-        if facts.offsets_expire_ms is None or event.at - self._assigned_at.get(group, 0) < FORGOTTEN_AFTER_MS:
-            return False
-        # A group without offsets is forgotten as soon as it is empty and somebody looks.
         committed_at = self._committed_at.get(group)
+        # A group without offsets is forgotten as soon as it is empty and somebody looks.
+        apart_ms = DROPPED_AFTER_MS if committed_at is None else FORGOTTEN_AFTER_MS
+        if facts.offsets_expire_ms is None or event.at - self._assigned_at.get(group, 0) < apart_ms:
+            return False
         return committed_at is None or facts.may_be_forgotten(committed_at, event.at)
 
 
