@@ -128,7 +128,8 @@ def _factory(
     """Brokers as the options want them, and notes on what differs from a usual run."""
     distribution, notes = _kafka(is_millrace_only, console)
     if command is not None:
-        notes.append(f"Millrace was run by another command: {command}")
+        # Not which: a command has paths of this machine, and the commit says what was measured.
+        notes.append("Millrace was run by another command than that of this environment")
     if settings:
         notes.append(f"Millrace ran with {', '.join(settings)}.")
     factory = BrokerFactory(run_dir, distribution, millrace_command=command, millrace_settings=settings)

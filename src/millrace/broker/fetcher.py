@@ -325,7 +325,7 @@ class LeaderFetcher:
         return wanted
 
     def _allowed(self, key: Key, followed: _Followed, offset: int, bytes_max: int) -> int | None:
-        """How many bytes of a partition may be asked for now; None if it has to wait until it is named."""
+        """How many bytes of a partition may be asked for at this moment; None if it waits for quota."""
         if 0 <= followed.leader_high_watermark <= offset:
             return bytes_max
         throttle = self._throttles.of(followed.partition)
