@@ -1,0 +1,262 @@
+"""The image of the metadata as this broker has it: follows the store, and commits what is decided on it.
+
+A command is decided on the present image, committed with its compares, and decided again when somebody else
+was faster. What commands there are is the business of `service`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from millrace.metadata import records
+from millrace.metadata.batching import Batch, Step, decide_all, in_transactions
+from millrace.metadata.commands import Command, Policy
+from millrace.metadata.errors import (
+    Conflict,
+    MetadataError,
+    StoreRefused,
+    StoreUnavailable,
+    StoreWentBack,
+    TooManyConflicts,
+    WatchLost,
+)
+from millrace.metadata.fold import fold, image_of
+from millrace.metadata.image import EMPTY, Image
+from millrace.metadata.leadership import PartitionUpdate
+from millrace.metadata.store import Compare, Store
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS_MAX: Final = 20
+"""Of one command against other writers. Each lost race means that somebody else went on."""
+RETRY_MS: Final = 100
+RETRY_MS_MAX: Final = 5_000
+OPEN_MS_MAX: Final = 30_000
+"""How long a broker waits for its store when it starts."""
+CATCH_UP_MS_MAX: Final = 30_000
+"""How long a change that is in the store may take to come back through the watch."""
+
+COMMITS_AT_ONCE: Final = 16
+"""Transactions under way when many partitions change: the store writes those that wait together."""
+
+T = TypeVar("T")
+ImageCallback = Callable[[Image, Image], None]
+
+
+@dataclass(slots=True)
+class _Done:
+    """What has become of transactions that are under way side by side."""
+
+    revision: int = 0
+    partitions: int = 0
+    lost: int = 0
+    is_failed: bool = False
+
+
+class CommittedImage:
+    """Constructing it starts nothing; `_begin` loads the image and follows the store until `close`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        policy: Callable[[], Policy],
+        chance: random.Random,
+        wait_until_applied: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        self.image: Image = EMPTY
+        self.wait_until_applied = wait_until_applied
+        """Set by the assembly: waits until this broker has made a revision so (the reconciler's method)."""
+        self._store = store
+        self._policy = policy
+        self._chance = chance
+        self._callbacks: list[ImageCallback] = []
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._follower: asyncio.Task[None] | None = None
+
+    async def _begin(self, tasks: asyncio.TaskGroup) -> None:
+        await self._open_store()
+        self._replace_image(image_of(await self._store.load()))
+        self._follower = tasks.create_task(self._follow(), name="metadata-follow")
+
+    async def _open_store(self) -> None:
+        """Brokers may be started together with their store, or before it: give it time to come up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + OPEN_MS_MAX / 1000
+        while True:
+            try:
+                await self._store.open()
+                return
+            except StoreRefused as refused:
+                if refused.status not in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or loop.time() >= deadline:
+                    raise
+                log.warning("the metadata store does not answer yet, trying again: %s", refused)
+            await asyncio.sleep(self._chance.uniform(0.5, 1.0))
+
+    async def close(self) -> None:
+        if self._follower is not None:
+            self._follower.cancel()
+        await self._store.close()
+
+    def subscribe(self, callback: ImageCallback) -> Callable[[], None]:
+        """Call back with (old, new) after every change, on the loop, before commands return. Returns the
+        undoing.
+
+        The callback must neither block nor raise."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    # Committing.
+
+    async def _submit(
+        self,
+        commands: Sequence[Command],
+        outcome_of: Callable[[int, Image, Image], T],
+        *,
+        validate_only: bool = False,
+        is_local: bool = True,
+    ) -> list[T | MetadataError]:
+        """Decide, commit and wait until the image has it. `is_local`: also until this broker has made it
+        so."""
+        outcomes: list[T | MetadataError] = []
+        revision = 0
+        attempts = 0
+        while len(outcomes) < len(commands):
+            image = self.image
+            batch = decide_all(
+                image,
+                commands,
+                self._policy(),
+                first=len(outcomes),
+                operations_max=self._store.operations_max,
+                outcome_of=outcome_of,
+            )
+            if not validate_only:
+                try:
+                    revision = max(revision, await self._commit(batch))
+                except Conflict as conflict:
+                    attempts += 1
+                    if attempts >= ATTEMPTS_MAX:
+                        raise TooManyConflicts(f"{conflict} ({attempts} attempts)") from conflict
+                    await self._wait_for_revision(image.revision + 1)
+                    continue
+            outcomes += batch.outcomes
+        await self._wait_for_revision(revision)
+        if is_local and revision and self.wait_until_applied is not None:
+            await self.wait_until_applied(revision)
+        return outcomes
+
+    async def _update(
+        self, plan: Callable[[Image], list[PartitionUpdate]], controller_revision: int = 0
+    ) -> int:
+        """Write what the plan wants, many partitions in each transaction and many transactions at once; plan
+        again where somebody else was faster. Returns how many partitions changed.
+
+        The transactions are independent of each other: every partition's change stands for itself."""
+        guards: tuple[Compare, ...] = ()
+        if controller_revision:
+            guards = (Compare(records.CONTROLLER_KEY, controller_revision),)
+        count = attempts = 0
+        while True:
+            image = self.image
+            if controller_revision and image.controller_revision != controller_revision:
+                # Somebody else is in office, who sees to the rest.
+                return count
+            updates = plan(image)
+            if not updates:
+                return count
+            done = _Done()
+            # Encoded one by one while others are under way: the store need not wait for us, nor we for it.
+            steps = in_transactions(updates, guards, operations_max=self._store.operations_max)
+            for outcome in await asyncio.gather(
+                *(self._commit_each(steps, done) for _ in range(COMMITS_AT_ONCE)), return_exceptions=True
+            ):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            count += done.partitions
+            revision = done.revision
+            if done.lost:
+                attempts += 1
+                if attempts >= ATTEMPTS_MAX:
+                    raise TooManyConflicts(f"{done.lost} changes of partitions ({attempts} attempts)")
+                revision = max(revision, image.revision + 1)
+            await self._wait_for_revision(revision)
+
+    async def _commit_each(self, steps: Iterator[Step], done: _Done) -> None:
+        """One transaction after the other, of those that nobody else has taken; none after a failure."""
+        for step in steps:
+            if done.is_failed:
+                return
+            try:
+                revision = await self._store.commit(compares=step.compares, puts=step.puts)
+            except Conflict:
+                done.lost += 1
+            except MetadataError:
+                done.is_failed = True
+                raise
+            else:
+                done.revision = max(done.revision, revision)
+                done.partitions += len(step.puts)
+
+    async def _commit(self, batch: Batch[T]) -> int:
+        revision = 0
+        for step in batch.steps:
+            revision = await self._store.commit(compares=step.compares, puts=step.puts, deletes=step.deletes)
+        return revision
+
+    async def _wait_for_revision(self, revision: int) -> None:
+        if self.image.revision >= revision:
+            return
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, arrived))
+        try:
+            async with asyncio.timeout(CATCH_UP_MS_MAX / 1000):
+                await arrived
+        except TimeoutError:
+            raise StoreUnavailable(f"the change of revision {revision} did not come back in time") from None
+        finally:
+            self._waiting = [entry for entry in self._waiting if entry[1] is not arrived]
+
+    # Following.
+
+    async def _follow(self) -> None:
+        """Fold what the store reports; reload what was missed; outlive any outage of the store."""
+        delay_ms = RETRY_MS
+        while True:
+            try:
+                async for change in self._store.watch(self.image.revision):
+                    delay_ms = RETRY_MS
+                    self._replace_image(fold(self.image, change))
+            except WatchLost as lost:
+                log.warning("reloading the metadata: %s", lost)
+                await self._reload()
+            except StoreUnavailable as error:
+                log.warning("the metadata store does not answer, trying again in %d ms: %s", delay_ms, error)
+                await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
+                delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+
+    async def _reload(self) -> None:
+        try:
+            snapshot = await self._store.load()
+        except StoreUnavailable:
+            # The next watch fails in the same way, and waits.
+            return
+        if snapshot.revision < self.image.revision:
+            raise StoreWentBack(seen=self.image.revision, found=snapshot.revision)
+        self._replace_image(image_of(snapshot))
+
+    def _replace_image(self, image: Image) -> None:
+        old = self.image
+        if image.revision < old.revision:
+            raise StoreWentBack(seen=old.revision, found=image.revision)
+        self.image = image
+        for callback in list(self._callbacks):
+            callback(old, image)
+        for revision, arrived in self._waiting:
+            if revision <= image.revision and not arrived.done():
+                arrived.set_result(None)
