@@ -40,6 +40,8 @@ class Member:
         self.socket.setblocking(False)
         self.is_settled = False
         """Has its share of the newest generation, as far as it knows."""
+        self.changed_at = time.perf_counter()
+        """When it last heard something new."""
         self.partition_count = 0
         self.longest_answer_s = 0.0
         self._received = bytearray()
@@ -135,6 +137,7 @@ class ClassicMember(Member):
         self.partition_count = frames.assigned_count(bytes(synced["assignment"]))
         self._heartbeat = frames.heartbeat(self.group, self._member_id, self.generation)
         self.is_settled = True
+        self.changed_at = time.perf_counter()
 
     def _beaten(self, answer: bytes) -> None:
         at = frames.HEARTBEAT_ERROR_AT
@@ -182,9 +185,12 @@ class ConsumerMember(Member):
             self.fleet.later(RETRY_S, self.join)
             return
         _require(beaten["error_code"])
-        self.epoch = beaten["member_epoch"]
+        if self.epoch != beaten["member_epoch"]:
+            self.epoch = beaten["member_epoch"]
+            self.changed_at = time.perf_counter()
         self.is_settled = True
         if beaten["assignment"] is not None:
+            self.changed_at = time.perf_counter()
             self._reconcile(beaten["assignment"])
 
     def _reconcile(self, target: Any) -> None:
@@ -233,6 +239,12 @@ class Fleet:
                 raise TimeoutError(f"not within {deadline_s} s")
             self._turn()
         return time.perf_counter() - started
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Every member has had two heartbeats that told it nothing new."""
+        earliest = time.perf_counter() - 2.5 * self._interval_s
+        return all(member.is_settled and member.changed_at < earliest for member in self.members)
 
     def close(self) -> None:
         for member in self.members:
