@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from millrace.sim import __main__ as program
-from millrace.sim import record
 from millrace.sim.runner import Finished, Job, Results, play_all, read_results
 
 SECONDS = 2.0
@@ -48,30 +47,13 @@ def finished(seed: int, *, violations: tuple[str, ...] = ()) -> Finished:
     )
 
 
-def test_results_are_kept_and_summed_up(tmp_path: Path) -> None:
+def test_results_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "sim" / "runs.jsonl"
     results = Results(path)
     runs = [finished(1), finished(2), finished(4, violations=("lost: something",))]
     for each in runs:
         results.add(each)
-    kept = read_results(path)
-    assert [each for _, each in kept] == runs
-    lines = record.table([("abc", each) for _, each in kept]).splitlines()
-    assert lines[2] == "| abc | C-seasons, 24 h each | 1-2, 4 | 3 | 75.0 | 73.5 | 3,000 | seed 4 |"
-    assert lines[-1] == "| all | | | 3 | 75.0 | 73.5 | 3,000 | 1 |"
-
-
-def test_the_table_is_put_into_a_page(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    Results(path).add(finished(1))
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n\n{record.BEGIN}\nold\n{record.END}\n\nafter\n", encoding="utf-8")
-    assert record.main([str(path), "--write", str(page)]) == 0
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "old" not in text
-    assert "C-seasons, 24 h each" in text
+    assert [each for _, each in read_results(path)] == runs
 
 
 def test_a_failing_seed_prints_how_to_replay_it(
