@@ -153,7 +153,8 @@ class Partition:
         return len(self._fetch_waiters)
 
     def lead(self, leader_id: int, leader_epoch: int) -> None:
-        """Take up office for an epoch as the sole replica, whose whole log is committed."""
+        """Take up office for an epoch as the sole replica, whose whole log is committed, as far as it is on
+        disk where that is asked for."""
         assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
         # The log learns of the epoch with the first batch: reading its files now would slow the start of
         # thousands.
@@ -164,8 +165,14 @@ class Partition:
         self.leads_alone = True
         self.leadership = None
         self.require_replicas()
-        if self.log.high_watermark < self.log.log_end_offset:
-            self._advance_high_watermark(self.log.log_end_offset, 0)
+        log = self.log
+        # Told again while the disk is busy, or leading again after a while: also then nothing is shown that
+        # is not on disk where it must be.
+        committed = log.flushed_offset if log.commits_on_flush else log.log_end_offset
+        if log.high_watermark < committed:
+            self._advance_high_watermark(committed, 0)
+        if committed < log.log_end_offset:
+            self.flush_wanted(self)
 
     def lead_replicas(self, leadership: Leadership) -> None:
         """Take up office for an epoch with followers; or take over what the metadata says of them now."""

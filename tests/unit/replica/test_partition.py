@@ -88,6 +88,32 @@ def test_with_a_flush_for_every_message_nothing_is_shown_before_it_is_on_disk(fl
     assert partition.read(0, 1000, committed_only=False, min_one=True).size_bytes > 0
 
 
+def test_leading_again_acknowledges_nothing_that_is_not_on_disk(flushing: Led) -> None:
+    """The metadata may tell a leader of its office at any time, also while the disk is busy."""
+    partition = flushing.partition
+    settled: list[bool] = []
+    appended = partition.append(batch_of(b"a"), NOW_MS)
+    partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    partition.lead(1, 3)
+    partition.lead(1, 4)
+    assert settled == []
+    assert partition.log.high_watermark == 0
+    flushing.flush()
+    assert settled == [True]
+
+
+def test_an_office_that_comes_back_asks_for_the_flush_that_nobody_waited_for_meanwhile(flushing: Led) -> None:
+    partition = flushing.partition
+    appended = partition.append(batch_of(b"a"), NOW_MS)
+    partition.follow(-1, 3)
+    flushes = flushing.flushes
+    partition.lead(1, 3)
+    assert flushing.flushes == flushes + 1
+    assert not partition.is_acknowledged(appended)
+    flushing.flush()
+    assert partition.is_acknowledged(appended)
+
+
 def test_a_failed_flush_acknowledges_nothing(flushing: Led) -> None:
     settled: list[bool] = []
     appended = flushing.partition.append(batch_of(b"a"), NOW_MS)
