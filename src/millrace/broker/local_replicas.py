@@ -113,7 +113,6 @@ class LocalReplicas:
         if leads_here and (len(state.replicas) == 1 or roles is None):
             if roles is not None:
                 roles.forget(partition)
-            partition.require_replicas(in_sync_count=len(state.isr))
             partition.lead(self._node_id, state.leader_epoch)
         elif roles is None:
             partition.follow(NO_LEADER, state.leader_epoch)

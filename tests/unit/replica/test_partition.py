@@ -11,7 +11,7 @@ import pytest
 from millrace.log.config import LogConfig
 from millrace.replica.partition import (
     FencedLeaderEpoch,
-    NotEnoughReplicas,
+    NotLeader,
     Partition,
     TopicStats,
     UnknownLeaderEpoch,
@@ -143,12 +143,15 @@ def test_requests_for_another_leaders_term_are_refused(led: Led) -> None:
         led.partition.check_epoch(4)
 
 
-def test_too_few_replicas_in_sync_are_noticed_and_forgotten(led: Led) -> None:
+def test_a_sole_replica_is_enough_whatever_the_settings_ask_for(led: Led) -> None:
+    """A setting for the whole cluster must not close the topics that were made with one replica; Kafka
+    counts in the same way."""
     led.partition.require_replicas(min_insync=2)
-    with pytest.raises(NotEnoughReplicas, match=r"min\.insync\.replicas asks for 2"):
-        led.partition.refuse_if_too_few_replicas()
-    led.partition.require_replicas(in_sync_count=2)
     led.partition.refuse_if_too_few_replicas()
+    assert led.partition.has_enough_replicas
+    led.partition.follow(2, 4)
+    with pytest.raises(NotLeader):
+        led.partition.refuse_if_too_few_replicas()
 
 
 def test_the_current_epoch_ends_where_the_log_ends(led: Led) -> None:
