@@ -72,7 +72,9 @@ class Markers:
                 error, Gone | PartitionGone | ProducerFenced | CoordinatorFenced
             )
             if error is not None:
-                log.info("%s: no marker for producer %d: %s", place, marker.producer_id, error)
+                # What is tried again many times a second is told only to who asks for it.
+                level = logging.INFO if is_done else logging.DEBUG
+                log.log(level, "%s: no marker for producer %d: %s", place, marker.producer_id, error)
             written(is_done)
 
         leader_id = None if self._others is None else self._others.leader_elsewhere(place)
@@ -80,6 +82,18 @@ class Markers:
             self._others.write_marker(leader_id, place, marker, settled)
         else:
             self.write(place, marker, settled)
+
+    def write_for_peer(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
+        """As `write`, for a coordinator on another broker: it hears at once of a partition in which nothing
+        can be committed, because until it is answered its connection carries no other answer."""
+        partition = self._partitions.find(*place)
+        try:
+            if partition is not None and partition.is_leader:
+                partition.refuse_if_too_few_replicas()
+        except MillraceError as error:
+            settled(error)
+            return
+        self.write(place, marker, settled)
 
     def write(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
         """Write a marker here; `settled` is called when it is committed, at once if it can be."""

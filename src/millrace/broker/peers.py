@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import cache
+from enum import Enum
+from functools import cache, partial
 from typing import Any, Final, cast
 
 from millrace.core.errors import MillraceError
@@ -37,6 +38,14 @@ DOUBTS_MAX: Final = 3
 
 Answered = Callable[[memoryview | None], None]
 """Called with the answer's body, to be read or copied before it returns; None if there will be none."""
+
+
+class Lane(Enum):
+    """Which of the connections to a peer a question goes over: answers come in the order of the questions, so
+    what may wait for long must not stand before what is quick."""
+
+    QUICK = "quick"
+    MARKERS = "markers"
 
 
 class PeerUnreachable(MillraceError):
@@ -201,8 +210,8 @@ class Peers:
         self._client_id = f"broker-{node_id}"
         self._met: dict[NodeId, str] = {}
         """The process behind a node id that this broker has talked to."""
-        self._shared: dict[NodeId, PeerConnection] = {}
-        self._opening: dict[NodeId, asyncio.Task[PeerConnection]] = {}
+        self._shared: dict[tuple[NodeId, Lane], PeerConnection] = {}
+        self._opening: dict[tuple[NodeId, Lane], asyncio.Task[PeerConnection]] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._probing: dict[NodeId, str] = {}
         self._doubted: dict[NodeId, None] = {}
@@ -232,28 +241,33 @@ class Peers:
         self._met[node_id] = broker.incarnation
         return connection
 
-    async def call(self, node_id: NodeId, api_key: int, version: int, request: Any) -> Any:
-        """Ask a peer over a connection that all who ask share; raises PeerUnreachable."""
-        connection = self._shared.get(node_id)
+    async def call(
+        self, node_id: NodeId, api_key: int, version: int, request: Any, *, lane: Lane = Lane.QUICK
+    ) -> Any:
+        """Ask a peer over a connection that all who ask in this lane share; raises PeerUnreachable."""
+        key = (node_id, lane)
+        connection = self._shared.get(key)
         if connection is None or connection.is_lost:
-            opening = self._opening.get(node_id)
+            opening = self._opening.get(key)
             if opening is None:
-                opening = self._opening[node_id] = self._start(self._open_shared(node_id))
+                opening = self._opening[key] = self._start(self._open_shared(node_id, lane))
             connection = await asyncio.shield(opening)
         return await connection.call(api_key, version, request)
 
-    async def _open_shared(self, node_id: NodeId) -> PeerConnection:
+    async def _open_shared(self, node_id: NodeId, lane: Lane) -> PeerConnection:
+        key = (node_id, lane)
         try:
             connection = await self.open(node_id)
         finally:
-            self._opening.pop(node_id, None)
-        connection.on_lost = self._shared_lost
-        self._shared[node_id] = connection
+            self._opening.pop(key, None)
+        connection.on_lost = partial(self._shared_lost, lane)
+        self._shared[key] = connection
         return connection
 
-    def _shared_lost(self, connection: PeerConnection) -> None:
-        if self._shared.get(connection.node_id) is connection:
-            del self._shared[connection.node_id]
+    def _shared_lost(self, lane: Lane, connection: PeerConnection) -> None:
+        key = (connection.node_id, lane)
+        if self._shared.get(key) is connection:
+            del self._shared[key]
         self.suspect(connection.node_id)
 
     async def _connect(self, broker: BrokerState) -> PeerConnection:
@@ -277,8 +291,8 @@ class Peers:
 
     def image_changed(self, _old: Image, new: Image) -> None:
         """Nobody waits for the answer of a process that is not in the cluster any more."""
-        for node_id, connection in list(self._shared.items()):
-            broker = new.brokers.get(node_id)
+        for connection in list(self._shared.values()):
+            broker = new.brokers.get(connection.node_id)
             if broker is None or broker.incarnation != connection.incarnation:
                 connection.abort()
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
-from millrace.broker.peers import Peers, PeerUnreachable
+from millrace.broker.peers import Lane, Peers, PeerUnreachable
 from millrace.coordinator.errors import CoordinatorNotAvailable, NotCoordinator
 from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
@@ -109,7 +109,9 @@ class RemoteTransactions:
     async def _deliver(self, leader_id: NodeId, letters: Sequence[_Letter]) -> None:
         request = WriteTxnMarkersRequest(markers=[_as_message(letter) for letter in letters])
         try:
-            response = await self._peers.call(leader_id, ApiKey.WRITE_TXN_MARKERS, MARKERS_VERSION, request)
+            response = await self._peers.call(
+                leader_id, ApiKey.WRITE_TXN_MARKERS, MARKERS_VERSION, request, lane=Lane.MARKERS
+            )
         except PeerUnreachable as error:
             for letter in letters:
                 letter.settled(error)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from typing_extensions import override
 
-from millrace.broker.peers import CALL_TIMEOUT_S, PeerConnection, Peers, PeerUnreachable
+from millrace.broker.peers import CALL_TIMEOUT_S, Lane, PeerConnection, Peers, PeerUnreachable
 from millrace.core.ids import NodeId
 from millrace.metadata.image import EMPTY, BrokerState, Image
 from millrace.wire.api_keys import ApiKey
@@ -107,6 +107,28 @@ def test_a_connection_without_answers_is_not_used_again() -> None:
         assert len({id(connection) for connection in peers.opened}) > 1
         assert peers.opened[0].is_lost
         waiting.cancel()
+        peers.stop()
+
+    run_virtually(scenario())
+
+
+def test_what_may_wait_for_long_has_a_connection_of_its_own() -> None:
+    """Answers come in the order of the questions: a marker that waits for replicas would hold up the rest."""
+
+    async def scenario() -> None:
+        peers = SilentPeers()
+        loop = asyncio.get_running_loop()
+        question = (PEER, ApiKey.API_VERSIONS, 3, ApiVersionsRequest())
+        lanes = (Lane.QUICK, Lane.MARKERS, Lane.QUICK, Lane.MARKERS)
+        waiting = [loop.create_task(peers.call(*question, lane=lane)) for lane in lanes]
+        await asyncio.sleep(1.0)
+        assert len(peers.opened) == 2
+        peers.opened[0].connection_lost(None)
+        await asyncio.sleep(0)
+        assert [task.done() for task in waiting] == [True, False, True, False]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
         peers.stop()
 
     run_virtually(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
@@ -48,11 +49,15 @@ from millrace.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+log = logging.getLogger(__name__)
+
 BATCHED_FROM: Final = 4
 ABORTABLE_FROM: Final = 5
 FENCED_FROM: Final = 2
 OWN_EPOCHS_FROM: Final = 5
 """EndTxn of this version comes from clients of transaction version 2."""
+MARKERS_ANSWERED_WITHIN_S: Final = 5.0
+"""Less than other brokers wait for an answer: what is written counts, whatever became of the others."""
 
 
 def fenced_code(error: MillraceError, version: int, *, since: int = FENCED_FROM) -> ErrorCode:
@@ -225,14 +230,24 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
             result.topics.append(answer)
             for index in topic.partition_indexes:
                 settled: asyncio.Future[MillraceError | None] = loop.create_future()
-                ctx.services.markers.write(TopicPartition(topic.name, index), marker, settled.set_result)
+                ctx.services.markers.write_for_peer(
+                    TopicPartition(topic.name, index), marker, settled.set_result
+                )
                 place = WritableTxnMarkerPartitionResult(partition_index=index)
                 answer.partitions.append(place)
                 places.append(place)
                 waits.append(settled)
+    try:
+        async with asyncio.timeout(MARKERS_ANSWERED_WITHIN_S):
+            for wait in waits:
+                # Shielded: the partition settles it later, also when nobody waits any more.
+                await asyncio.shield(wait)
+    except TimeoutError:
+        log.info("markers wait for replicas: their coordinator is to ask again")
     for place, wait in zip(places, waits, strict=True):
-        error = await wait
-        if error is not None:
+        if not wait.done():
+            place.error_code = ErrorCode.REQUEST_TIMED_OUT
+        elif (error := wait.result()) is not None:
             place.error_code = error_code(error)
     return response
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from millrace.broker.handlers import transactions
 from millrace.groups.service import OFFSETS_TOPIC
+from millrace.replica.leadership import Leadership
+from millrace.replica.partition import Partition
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from millrace.wire.messages.add_partitions_to_txn import (
@@ -194,6 +199,49 @@ def test_markers_can_be_written_from_outside(coordinator: Broker, version: int) 
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NONE,
     ]
+
+
+def marker_codes(broker: Broker, *indexes: int) -> list[int]:
+    topics = [WritableTxnMarkerTopic(name="orders", partition_indexes=list(indexes))]
+    sent = WritableTxnMarker(producer_id=4, topics=topics, transaction_version=2)
+    (marker,) = broker.ask(WriteTxnMarkersRequest(markers=[sent]), 2).markers
+    return [each.error_code for topic in marker.topics for each in topic.partitions]
+
+
+def lead_with(broker: Broker, index: int, isr: tuple[int, ...]) -> Partition:
+    """Let the broker lead a partition with a follower that does not fetch."""
+    partition = broker.services.partitions.find("orders", index)
+    assert partition is not None
+    leadership = Leadership(1, leader_epoch=1, epoch_start_offset=0, lag_ms_max=30_000, now_ms=0)
+    leadership.update(replicas=(1, 2), isr=isr, partition_epoch=1, now_ms=0)
+    partition.lead_replicas(leadership)
+    partition.require_replicas(min_insync=2)
+    return partition
+
+
+def test_a_marker_is_refused_at_once_where_too_few_replicas_are_in_sync(coordinator: Broker) -> None:
+    """It could not be committed before they are back, and meanwhile the coordinator's connection would carry
+    no other answer; Kafka refuses it, too."""
+    partition = lead_with(coordinator, 0, isr=(1,))
+    assert marker_codes(coordinator, 0, 1) == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE]
+    assert partition.log.log_end_offset == 0
+
+
+def test_markers_that_are_not_committed_in_time_do_not_hold_back_the_others(
+    coordinator: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked would give the connection up, and leave it here for as long as the partition waits."""
+    monkeypatch.setattr(transactions, "MARKERS_ANSWERED_WITHIN_S", 0.01)
+    partition = lead_with(coordinator, 0, isr=(1, 2))
+    assert marker_codes(coordinator, 0, 1) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
+
+    async def fetch() -> None:
+        partition.replica_fetched(2, broker_epoch=1, offset=1, log_start_offset=0, now_ms=1)
+        await asyncio.sleep(0)
+
+    coordinator.run(fetch())
+    assert partition.log.high_watermark == 1
+    assert marker_codes(coordinator, 0) == [ErrorCode.NONE]
 
 
 def test_unknown_names_are_told_apart(coordinator: Broker) -> None:
