@@ -4,11 +4,17 @@ clients allow, instead of one for each request."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Final, Protocol
 
+log = logging.getLogger(__name__)
+
 LOOK_THROUGH_MIN: Final = 1_024
 """Up to so many requests that were answered long ago may stand behind one that is not."""
+LOOK_S_MAX: Final = 60.0
+"""Between two looks at those who were given the same time, however long that is: a request that was answered
+is not kept for the days that its client would have waited."""
 TOLERANCE_S: Final = 0.0005
 """Timers count whole milliseconds."""
 
@@ -53,7 +59,7 @@ class Deadlines:
         queue = self._queues.get(timeout_ms)
         if queue is None:
             queue = self._queues[timeout_ms] = _Queue()
-            loop.call_later(timeout_ms / 1000, self._look, loop, timeout_ms)
+            loop.call_later(min(timeout_ms / 1000, LOOK_S_MAX), self._look, loop, timeout_ms)
         else:
             queue.drop_those_over()
             if len(queue.entries) >= queue.look_through_at:
@@ -70,6 +76,10 @@ class Deadlines:
                 return
             left_s = queue.entries[0][0] - now
             if left_s > TOLERANCE_S:
-                loop.call_later(left_s, self._look, loop, timeout_ms)
+                loop.call_later(min(left_s, LOOK_S_MAX), self._look, loop, timeout_ms)
                 return
-            queue.entries.popleft()[1].expire()
+            try:
+                queue.entries.popleft()[1].expire()
+            except Exception:
+                # A bug in the answer to one request: those of others have their deadlines all the same.
+                log.exception("a request could not be told that its time has passed")

@@ -8,7 +8,7 @@ from typing import cast
 
 from typing_extensions import override
 
-from millrace.broker.deadlines import LOOK_THROUGH_MIN, Deadlines
+from millrace.broker.deadlines import LOOK_S_MAX, LOOK_THROUGH_MIN, Deadlines
 from tests.unit.broker.timers import FakeLoop
 
 
@@ -76,6 +76,36 @@ def test_one_may_wait_again_while_another_expires() -> None:
     assert [request.expired_at for request in again] == [None]
     loop.advance(1)
     assert [request.expired_at for request in again] == [2.0]
+
+
+def test_one_that_fails_keeps_nobody_else_from_expiring() -> None:
+    loop, deadlines = FakeLoop(), Deadlines()
+
+    class Broken(Request):
+        @override
+        def expire(self) -> None:
+            raise AssertionError("a bug")
+
+    deadlines.add(cast("asyncio.AbstractEventLoop", loop), 1_000, Broken(loop))
+    second = _add(deadlines, loop, 1_000)
+    loop.advance(0.5)
+    third = _add(deadlines, loop, 1_000)
+    loop.advance(10)
+    assert (second.expired_at, third.expired_at) == (1.0, 1.5)
+    assert loop.timers == []
+
+
+def test_what_was_answered_is_forgotten_long_before_a_deadline_that_is_far_away() -> None:
+    """A client may allow a request 24 days, and each of its requests another time."""
+    loop, deadlines = FakeLoop(), Deadlines()
+    for number in range(1_000):
+        _add(deadlines, loop, 2**31 - 1 - number).is_over = True
+    waiting = _add(deadlines, loop, 3_600_000)
+    loop.advance(LOOK_S_MAX)
+    assert list(deadlines._queues) == [3_600_000]
+    loop.advance(3_600)
+    assert waiting.expired_at == 3_600.0
+    assert loop.timers == []
 
 
 def _add(deadlines: Deadlines, loop: FakeLoop, timeout_ms: int) -> Request:
