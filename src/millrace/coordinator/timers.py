@@ -4,8 +4,11 @@ of members do so every few seconds and next to none of their timers ever fires."
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Hashable
 from typing import Protocol
+
+log = logging.getLogger(__name__)
 
 
 class TimerHandle(Protocol):
@@ -87,4 +90,8 @@ class Timers:
         if self._heap and self._handle is None:
             self._arm()
         for _, command in due:
-            self._fire(command)
+            try:
+                self._fire(command)
+            except Exception:
+                # A bug in the rules for one of them: the others were promised their time as well.
+                log.exception("what a timer was set for has failed: %s", command)

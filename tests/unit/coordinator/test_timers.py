@@ -146,3 +146,23 @@ def test_any_mixture_fires_exactly_what_is_due() -> None:
                 for each, _ in expected:
                     del due[each]
         assert len(some) == len(due)
+
+
+def test_a_command_that_fails_takes_no_other_along() -> None:
+    """Members whose sessions end at the same moment would stay in their groups for ever."""
+    loop = StandingLoop()
+    fired: list[object] = []
+
+    def fire(command: object) -> None:
+        fired.append(command)
+        if command == "bad":
+            raise AssertionError(command)
+
+    some = Timers(loop, fire)
+    for place, command in enumerate(("first", "bad", "last")):
+        some.set(place, 1_000, command)
+    loop.advance(1)
+    assert fired == ["first", "bad", "last"]
+    some.set("later", 1_000, "later")
+    loop.advance(1)
+    assert fired[-1] == "later"
