@@ -78,5 +78,9 @@ class LogReader:
             log.warning("%s: skipping the record at %d: %s", self._log.topic_partition, offset, error)
             return None
         if record is None:
-            log.warning("%s: skipping the record at %d, which is of an unknown type", self._log, offset)
+            log.warning(
+                "%s: skipping the record at %d, which is of an unknown type",
+                self._log.topic_partition,
+                offset,
+            )
         return record
