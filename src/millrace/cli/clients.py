@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from millrace.broker.properties import parse_properties
 from millrace.cli.options import BrokerAddress
+from millrace.cli.output import fail_with
 from millrace.core.errors import MillraceError
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -65,6 +67,28 @@ def answer_of(future: Future[_Answer], address: BrokerAddress, *, subject: str) 
         raise RequestFailed(f"{subject}: {describe_error(error)}") from error
     except FutureTimeout as error:
         raise RequestFailed(f"{subject}: no answer within {address.timeout_s:g} s") from error
+
+
+def report_each(
+    futures: Mapping[str, Future[Any]],
+    address: BrokerAddress,
+    *,
+    done: str,
+    failure: Callable[[str, RequestFailed], str | None],
+) -> None:
+    """Print what came of each. One failure does not hide the others; `failure` gives its text, or None if it
+    is none in the eyes of the command."""
+    failures: list[str] = []
+    for name, future in futures.items():
+        try:
+            answer_of(future, address, subject=name)
+        except RequestFailed as error:
+            text = failure(name, error)
+            if text is not None:
+                failures.append(text)
+        else:
+            click.echo(f"{done} {name}")
+    fail_with(failures)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from millrace.cli.options import BrokerAddress, broker_options, json_option
-from millrace.cli.output import log_line, print_json, print_table
+from millrace.cli.output import fail_with, log_line, print_json, print_table
 
 if TYPE_CHECKING:
     from millrace.cli.group_offsets import PlannedOffset
@@ -158,21 +158,18 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
     wanted = list(dict.fromkeys(names))
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(wanted)} with all offsets?", abort=True, err=True)
-    failures: list[str] = []
-    for name, future in admin.delete_consumer_groups(wanted, request_timeout=broker.timeout_s).items():
-        try:
-            clients.answer_of(future, broker, subject=name)
-        except clients.RequestFailed as error:
-            code = clients.error_code(error)
-            if if_exists and code == KafkaError.GROUP_ID_NOT_FOUND:
-                log_line(f"{name}: is not there")
-            elif code == KafkaError.NON_EMPTY_GROUP:
-                failures.append(_refusal(name, group_state.active_members(admin, broker, name), "deleted"))
-            else:
-                failures.append(str(error))
-        else:
-            click.echo(f"deleted {name}")
-    _fail_with(failures)
+
+    def failure(name: str, error: clients.RequestFailed) -> str | None:
+        code = clients.error_code(error)
+        if if_exists and code == KafkaError.GROUP_ID_NOT_FOUND:
+            log_line(f"{name}: is not there")
+            return None
+        if code == KafkaError.NON_EMPTY_GROUP:
+            return _refusal(name, group_state.active_members(admin, broker, name), "deleted")
+        return str(error)
+
+    futures = admin.delete_consumer_groups(wanted, request_timeout=broker.timeout_s)
+    clients.report_each(futures, broker, done="deleted", failure=failure)
 
 
 @group.command("delete-offsets")
@@ -204,14 +201,7 @@ def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, **address: Any
             click.echo(f"deleted the offset of {topic}:{number}")
         else:
             failures.append(f"{topic}:{number}: {error}")
-    _fail_with(failures)
-
-
-def _fail_with(failures: list[str]) -> None:
-    for failure in failures[:-1]:
-        click.echo(f"Error: {failure}", err=True)
-    if failures:
-        raise click.ClickException(failures[-1])
+    fail_with(failures)
 
 
 def _refusal(name: str, members: int, done: str) -> str:

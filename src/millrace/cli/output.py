@@ -39,6 +39,14 @@ def log_line(text: str) -> None:
     click.echo(text, err=True)
 
 
+def fail_with(failures: Sequence[str]) -> None:
+    """End the command as failed, with all of them, if there are any."""
+    for failure in failures[:-1]:
+        click.echo(f"Error: {failure}", err=True)
+    if failures:
+        raise click.ClickException(failures[-1])
+
+
 @contextmanager
 def progress(description: str, *, total: int | None) -> Iterator[Progress]:
     """A bar on a terminal, a log line every few seconds elsewhere. `total` is in the units of `advance`."""

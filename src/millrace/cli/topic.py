@@ -69,18 +69,15 @@ def create(
         for name in dict.fromkeys(names)
     ]
     admin = clients.admin_client(broker)
+
+    def failure(name: str, error: clients.RequestFailed) -> str | None:
+        if if_not_exists and clients.error_code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+            log_line(f"{name}: is there already")
+            return None
+        return str(error)
+
     futures = admin.create_topics(wanted, operation_timeout=broker.timeout_s)
-    with _every_failure_reported() as failures:
-        for name, future in futures.items():
-            try:
-                clients.answer_of(future, broker, subject=name)
-            except clients.RequestFailed as error:
-                if if_not_exists and clients.error_code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
-                    log_line(f"{name}: is there already")
-                else:
-                    failures.append(str(error))
-            else:
-                click.echo(f"created {name}")
+    clients.report_each(futures, broker, done="created", failure=failure)
 
 
 @topic.command("list")
@@ -183,32 +180,15 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
     wanted = list(dict.fromkeys(names))
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(wanted)} with all messages?", abort=True, err=True)
+
+    def failure(name: str, error: clients.RequestFailed) -> str | None:
+        if if_exists and clients.error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            log_line(f"{name}: is not there")
+            return None
+        return str(error)
+
     futures = admin.delete_topics(wanted, operation_timeout=broker.timeout_s)
-    with _every_failure_reported() as failures:
-        for name, future in futures.items():
-            try:
-                clients.answer_of(future, broker, subject=name)
-            except clients.RequestFailed as error:
-                if if_exists and clients.error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    log_line(f"{name}: is not there")
-                else:
-                    failures.append(str(error))
-            else:
-                click.echo(f"deleted {name}")
-
-
-class _every_failure_reported:  # noqa: N801 - reads as a statement where it is used
-    """One topic's failure does not hide the others': all are printed, then the command fails."""
-
-    def __enter__(self) -> list[str]:
-        self._failures: list[str] = []
-        return self._failures
-
-    def __exit__(self, *_details: object) -> None:
-        for failure in self._failures[:-1]:
-            click.echo(f"Error: {failure}", err=True)
-        if self._failures:
-            raise click.ClickException(self._failures[-1])
+    clients.report_each(futures, broker, done="deleted", failure=failure)
 
 
 def _replication_factor(found: TopicMetadata) -> int:

@@ -129,31 +129,22 @@ NIGHT_FAULTS: Final[Sequence[Fault]] = (
 )
 
 _OFFSETS_KEPT_MINUTES: Final = 150
+
+
+def _pace(*, lease_s: int, lag_s: int) -> dict[str, str]:
+    return {
+        "broker.session.timeout.ms": str(lease_s * 1000),
+        "broker.heartbeat.interval.ms": str(lease_s * 1000 // 3),
+        "replica.lag.time.max.ms": str(lag_s * 1000),
+        "replica.fetch.wait.max.ms": str(lag_s * 2000 // 3),
+    }
+
+
 PACES: Final = (
-    {
-        "broker.session.timeout.ms": "9000",
-        "broker.heartbeat.interval.ms": "3000",
-        "replica.lag.time.max.ms": "15000",
-        "replica.fetch.wait.max.ms": "10000",
-    },
-    {
-        "broker.session.timeout.ms": "18000",
-        "broker.heartbeat.interval.ms": "6000",
-        "replica.lag.time.max.ms": "30000",
-        "replica.fetch.wait.max.ms": "20000",
-    },
-    {
-        "broker.session.timeout.ms": "30000",
-        "broker.heartbeat.interval.ms": "10000",
-        "replica.lag.time.max.ms": "60000",
-        "replica.fetch.wait.max.ms": "40000",
-    },
-    {
-        "broker.session.timeout.ms": "60000",
-        "broker.heartbeat.interval.ms": "20000",
-        "replica.lag.time.max.ms": "120000",
-        "replica.fetch.wait.max.ms": "80000",
-    },
+    _pace(lease_s=9, lag_s=15),
+    _pace(lease_s=18, lag_s=30),
+    _pace(lease_s=30, lag_s=60),
+    _pace(lease_s=60, lag_s=120),
 )
 """How often brokers hear of each other. Longer waits make quiet time cheaper; nothing is left out."""
 SEASONS: Final = Plan(

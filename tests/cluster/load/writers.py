@@ -40,6 +40,18 @@ def stored_at(message: Any) -> int:
     return -1 if offset is None else int(offset)
 
 
+def acked(producer: str, message: Any, *, transaction: int = 0) -> Acked:
+    return Acked(
+        at=now(),
+        producer=producer,
+        topic=message.topic(),
+        partition=message.partition(),
+        value=message.value().decode(),
+        offset=stored_at(message),
+        transaction=transaction,
+    )
+
+
 class Writer(Client):
     """Numbers its values, one after the other over all partitions."""
 
@@ -85,25 +97,19 @@ class Writer(Client):
             self.failures.append(f"{self.name}: records are still on their way")
 
     def _delivered(self, error: Any, message: Any) -> None:
-        topic, partition, value = message.topic(), message.partition(), message.value().decode()
         if error is None:
             self.acked_count += 1
-            self.note(
-                Acked(
-                    at=now(),
-                    producer=self.name,
-                    topic=topic,
-                    partition=partition,
-                    value=value,
-                    offset=stored_at(message),
-                )
-            )
+            self.note(acked(self.name, message))
             return
-        self.failures.append(f"{self.name}: {value}: {error}")
+        self.failures.append(f"{self.name}: {message.value().decode()}: {error}")
         if error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self.note(
                 SequenceBroken(
-                    at=now(), producer=self.name, topic=topic, partition=partition, code=error.code()
+                    at=now(),
+                    producer=self.name,
+                    topic=message.topic(),
+                    partition=message.partition(),
+                    code=error.code(),
                 )
             )
 
@@ -143,17 +149,7 @@ class Transactions:
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
-                note(
-                    Acked(
-                        at=now(),
-                        producer=self._id,
-                        topic=topic,
-                        partition=partition,
-                        value=value,
-                        offset=stored_at(message),
-                        transaction=number,
-                    )
-                )
+                note(acked(self._id, message, transaction=number))
 
         self.producer.produce(topic, value.encode(), partition=partition, on_delivery=delivered)
         note(

@@ -107,18 +107,16 @@ def describe_group(
     configs: Mapping[str, str], layers: BrokerLayers, names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
     """A group's settings with their sources; unknown names are left out, `None` asks for all."""
-    entries = []
-    for setting in _chosen(GROUP_OWN_SETTINGS, names):
-        synonyms = [
-            ConfigSynonym(synonym.name, text, source)
-            for synonym, text, source in _candidates(setting.synonyms, layers)
-        ]
-        if setting.name in configs:
-            own = ConfigSynonym(setting.name, configs[setting.name], ConfigSource.DYNAMIC_GROUP_CONFIG)
-            synonyms.insert(0, own)
-        value = format_value(group_value(setting.name, configs, layers))
-        entries.append(_entry(setting, value, synonyms, is_read_only=False))
-    return entries
+    return [
+        _owned_entry(
+            setting,
+            configs,
+            layers,
+            value=group_value(setting.name, configs, layers),
+            own_source=ConfigSource.DYNAMIC_GROUP_CONFIG,
+        )
+        for setting in _chosen(GROUP_OWN_SETTINGS, names)
+    ]
 
 
 def check_group_configs(configs: Mapping[str, str], layers: BrokerLayers) -> None:
@@ -144,18 +142,16 @@ def describe_topic(
     configs: Mapping[str, str], layers: BrokerLayers, names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
     """The topic's settings with their sources; unknown names are left out, `None` asks for all."""
-    entries = []
-    for setting in _chosen(TOPIC_SETTINGS, names):
-        synonyms = [
-            ConfigSynonym(synonym.name, text, source)
-            for synonym, text, source in _candidates(setting.synonyms, layers)
-        ]
-        if setting.name in configs:
-            own = ConfigSynonym(setting.name, configs[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG)
-            synonyms.insert(0, own)
-        value = format_value(topic_value(setting.name, configs, layers))
-        entries.append(_entry(setting, value, synonyms, is_read_only=False))
-    return entries
+    return [
+        _owned_entry(
+            setting,
+            configs,
+            layers,
+            value=topic_value(setting.name, configs, layers),
+            own_source=ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        )
+        for setting in _chosen(TOPIC_SETTINGS, names)
+    ]
 
 
 def describe_broker(layers: BrokerLayers, names: Iterable[str] | None = None) -> list[ConfigEntry]:
@@ -263,6 +259,24 @@ def _converted(value: Value, synonym: Synonym) -> Value:
 
 def _place_in_chain(setting: Setting) -> int:
     return next((place for place, synonym in enumerate(setting.synonyms) if synonym.name == setting.name), 0)
+
+
+def _owned_entry(
+    setting: Setting,
+    configs: Mapping[str, str],
+    layers: BrokerLayers,
+    *,
+    value: Value,
+    own_source: ConfigSource,
+) -> ConfigEntry:
+    """Of a setting that a topic or a group may have for itself, before those of the broker."""
+    synonyms = [
+        ConfigSynonym(synonym.name, text, source)
+        for synonym, text, source in _candidates(setting.synonyms, layers)
+    ]
+    if setting.name in configs:
+        synonyms.insert(0, ConfigSynonym(setting.name, configs[setting.name], own_source))
+    return _entry(setting, format_value(value), synonyms, is_read_only=False)
 
 
 def _entry(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from millrace.sim.clients.client import Client
 from millrace.sim.clients.connection import Unanswered
@@ -34,6 +34,7 @@ from millrace.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from millrace.wire.schema_fields import Message
 
 CREATE_VERSION: Final = 7
 DELETE_VERSION: Final = 6
@@ -66,34 +67,26 @@ async def create_topic(
         ],
         timeout_ms=10_000,
     )
-    while True:
-        try:
-            response: CreateTopicsResponse = await client.ask_anybody(
-                ApiKey.CREATE_TOPICS, CREATE_VERSION, request
-            )
-        except Unanswered:
-            await client.pause()
-            continue
+
+    def code(response: CreateTopicsResponse) -> int:
         (result,) = response.topics
-        if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return
-        await client.pause()
+        return result.error_code
+
+    await _until_done(
+        client, ApiKey.CREATE_TOPICS, CREATE_VERSION, request, code, ErrorCode.TOPIC_ALREADY_EXISTS
+    )
 
 
 async def delete_topic(client: Client, name: str) -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
-    while True:
-        try:
-            response: DeleteTopicsResponse = await client.ask_anybody(
-                ApiKey.DELETE_TOPICS, DELETE_VERSION, request
-            )
-        except Unanswered:
-            await client.pause()
-            continue
+
+    def code(response: DeleteTopicsResponse) -> int:
         (result,) = response.responses
-        if result.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            return
-        await client.pause()
+        return result.error_code
+
+    await _until_done(
+        client, ApiKey.DELETE_TOPICS, DELETE_VERSION, request, code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
 
 
 async def grow_topic(client: Client, name: str, partitions: int) -> None:
@@ -101,19 +94,14 @@ async def grow_topic(client: Client, name: str, partitions: int) -> None:
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=10_000
     )
-    while True:
-        try:
-            response: CreatePartitionsResponse = await client.ask_anybody(
-                ApiKey.CREATE_PARTITIONS, GROW_VERSION, request
-            )
-        except Unanswered:
-            await client.pause()
-            continue
+
+    def code(response: CreatePartitionsResponse) -> int:
         (result,) = response.results
-        # An attempt whose answer was lost may have done it.
-        if result.error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
-            return
-        await client.pause()
+        return result.error_code
+
+    await _until_done(
+        client, ApiKey.CREATE_PARTITIONS, GROW_VERSION, request, code, ErrorCode.INVALID_PARTITIONS
+    )
 
 
 async def reassign(client: Client, topic: str, partition: int, replicas: Sequence[int] | None) -> int:
@@ -130,19 +118,14 @@ async def reassign(client: Client, topic: str, partition: int, replicas: Sequenc
             )
         ]
     )
-    while True:
-        try:
-            response: AlterPartitionReassignmentsResponse = await client.ask_anybody(
-                ApiKey.ALTER_PARTITION_REASSIGNMENTS, REASSIGN_VERSION, request
-            )
-        except Unanswered:
-            await client.pause()
-            continue
-        if response.error_code:
-            return response.error_code
-        (answered,) = response.responses
-        (result,) = answered.partitions
-        return result.error_code
+    response: AlterPartitionReassignmentsResponse = await _first_answer(
+        client, ApiKey.ALTER_PARTITION_REASSIGNMENTS, REASSIGN_VERSION, request
+    )
+    if response.error_code:
+        return response.error_code
+    (answered,) = response.responses
+    (result,) = answered.partitions
+    return result.error_code
 
 
 async def elect_preferred_leaders(client: Client) -> None:
@@ -169,15 +152,38 @@ async def set_topic_config(client: Client, topic: str, name: str, value: str | N
             )
         ]
     )
+
+    def code(response: IncrementalAlterConfigsResponse) -> int:
+        (result,) = response.responses
+        return result.error_code
+
+    await _until_done(
+        client,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ALTER_CONFIGS_VERSION,
+        request,
+        code,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
+async def _until_done(
+    client: Client,
+    api_key: ApiKey,
+    version: int,
+    request: Message,
+    code: Callable[[Any], int],
+    nothing_to_do: ErrorCode,
+) -> None:
+    """Ask until it is so. That there is nothing to do is no error: an attempt whose answer was lost may have
+    done it."""
+    while code(await _first_answer(client, api_key, version, request)) not in (ErrorCode.NONE, nothing_to_do):
+        await client.pause()
+
+
+async def _first_answer(client: Client, api_key: ApiKey, version: int, request: Message) -> Any:
     while True:
         try:
-            response: IncrementalAlterConfigsResponse = await client.ask_anybody(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, ALTER_CONFIGS_VERSION, request
-            )
+            return await client.ask_anybody(api_key, version, request)
         except Unanswered:
             await client.pause()
-            continue
-        (result,) = response.responses
-        if result.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            return
-        await client.pause()
