@@ -26,7 +26,7 @@ class Failovers:
         """`is_probing`: whether a connection to another broker broke, and it is not yet known why."""
         self._image = image
         self._is_probing = is_probing
-        self._checked_revision = -1
+        self._checked: Image | None = None
         self._is_unsettled = False
 
     def is_under_way(self) -> bool:
@@ -35,8 +35,14 @@ class Failovers:
             return True
         if not image.fenced and not image.stopping:
             return False
-        if image.topology_revision != self._checked_revision:
-            self._checked_revision = image.topology_revision
+        checked = self._checked
+        # A broker that is about to stop changes no revision of the topology.
+        if (
+            checked is None
+            or checked.topology_revision != image.topology_revision
+            or checked.stopping is not image.stopping
+        ):
+            self._checked = image
             self._is_unsettled = _lacks_leaders(image)
         return self._is_unsettled
 

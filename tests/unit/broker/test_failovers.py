@@ -6,7 +6,7 @@ import asyncio
 
 from millrace.broker.failovers import WAIT_MS_MAX, Failovers
 from millrace.core.ids import NodeId
-from millrace.metadata.commands import Policy, RegisterBroker, UnregisterBroker
+from millrace.metadata.commands import BeginStop, Policy, RegisterBroker, UnregisterBroker
 from millrace.metadata.fold import fold
 from millrace.metadata.image import EMPTY, Image
 from millrace.metadata.leadership import settle_partitions
@@ -48,6 +48,16 @@ def test_a_partition_that_nobody_else_can_lead_holds_nobody_up() -> None:
     for node_id in (1, 3):
         world.image = settled(apply(world.image, UnregisterBroker(NodeId(node_id), "first")))
     assert world.image.topics["t"].partitions[1].leader == -1
+    assert not world.failovers.is_under_way()
+
+
+def test_a_leader_about_to_stop_is_noticed_also_while_another_broker_is_down() -> None:
+    world = World()
+    world.image = settled(apply(world.image, UnregisterBroker(NodeId(3), "first")))
+    assert not world.failovers.is_under_way()
+    world.image = apply(world.image, BeginStop(NodeId(1), "first"))
+    assert world.failovers.is_under_way()
+    world.image = settled(world.image)
     assert not world.failovers.is_under_way()
 
 
