@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-import grpc
 from aetcd import rpc
 
 from millrace.metadata.errors import (
@@ -127,8 +126,6 @@ class EtcdStore:
         answer = await self._calls.exchange(
             lambda channel: rpc.LeaseStub(channel).LeaseKeepAlive, rpc.LeaseKeepAliveRequest(ID=lease_id)
         )
-        if answer is grpc.aio.EOF:
-            raise StoreUnavailable("etcd did not answer the renewal of a lease")
         if answer.TTL <= 0:
             raise LeaseExpired(lease_id)
         return int(answer.TTL) * 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 from aetcd import rpc
@@ -48,6 +48,16 @@ class EtcdSettings:
     request_timeout_ms: int = 2_000
 
 
+class Stream(NamedTuple):
+    """A stream of requests and answers, and the member that it is with."""
+
+    call: Any
+    member: int
+
+    def cancel(self) -> None:
+        self.call.cancel()
+
+
 class EtcdCalls:
     """Constructing it connects to nobody."""
 
@@ -82,28 +92,29 @@ class EtcdCalls:
         """The first answer of a stream to one request."""
         stream = await self.open_stream(call_of, timeout_s=self._timeout_s)
         try:
-            await self._of_stream(stream.write(request))
-            return await self._of_stream(stream.read())
+            await self.write(stream, request)
+            return await self.read(stream)
         finally:
             stream.cancel()
 
     async def open_stream(
         self, call_of: Callable[[Any], Callable[..., Any]], *, timeout_s: float | None = None
-    ) -> Any:
+    ) -> Stream:
         """A stream of requests and answers, to be read with `read` and ended with its `cancel`."""
         metadata = await self._metadata()
+        member = self._current
         # A member that has lost the others ends the stream instead of falling silent.
-        return call_of(self._channel())(timeout=timeout_s, metadata=(*metadata, ("hasleader", "true")))
+        call = call_of(self._channel())(timeout=timeout_s, metadata=(*metadata, ("hasleader", "true")))
+        return Stream(call, member)
 
-    async def write(self, stream: Any, request: Any) -> None:
-        await self._of_stream(stream.write(request))
+    async def write(self, stream: Stream, request: Any) -> None:
+        await self._of_stream(stream, stream.call.write(request))
 
-    async def read(self, stream: Any) -> Any:
+    async def read(self, stream: Stream) -> Any:
         """The next answer; StoreUnavailable at the end of the stream."""
-        answer = await self._of_stream(stream.read())
+        answer = await self._of_stream(stream, stream.call.read())
         if answer is grpc.aio.EOF:
-            self._next_endpoint()
-            raise StoreUnavailable(f"{self._name()} ended the watch")
+            raise self._ended(stream)
         return answer
 
     @property
@@ -113,6 +124,7 @@ class EtcdCalls:
     async def _ask_current(self, call_of: Callable[[Any], Callable[..., Any]], request: Any) -> Any:
         for is_last in (False, True):
             metadata = await self._metadata()
+            member = self._current
             try:
                 return await self._guarded(
                     call_of(self._channel())(request, timeout=self._timeout_s, metadata=metadata)
@@ -121,20 +133,23 @@ class EtcdCalls:
                 if not is_last and self._is_token_refused(error):
                     self._token = None
                     continue
-                raise self.failure(error) from error
+                raise self._failure(error, member) from error
         raise AssertionError("two attempts")
 
-    async def _of_stream(self, awaitable: Any) -> Any:
+    async def _of_stream(self, stream: Stream, awaitable: Any) -> Any:
         try:
             return await self._guarded(awaitable)
         except grpc.aio.AioRpcError as error:
             if self._is_token_refused(error):
                 self._token = None
-            raise self.failure(error) from error
+            raise self._failure(error, stream.member) from error
         except asyncio.InvalidStateError as error:
             # The stream had ended before it was written to.
-            self._next_endpoint()
-            raise StoreUnavailable(f"{self._name()} ended the stream") from error
+            raise self._ended(stream) from error
+
+    def _ended(self, stream: Stream) -> StoreUnavailable:
+        self._leave(stream.member)
+        return StoreUnavailable(f"etcd at {self._name(stream.member)} ended the stream")
 
     async def _guarded(self, awaitable: Any) -> Any:
         """Closing a channel cancels its calls from within, which is not a cancellation of the caller."""
@@ -152,21 +167,22 @@ class EtcdCalls:
             return ()
         if self._token is None:
             request = rpc.AuthenticateRequest(name=settings.username, password=settings.password or "")
+            member = self._current
             try:
                 answer = await self._guarded(
                     rpc.AuthStub(self._channel()).Authenticate(request, timeout=self._timeout_s)
                 )
             except grpc.aio.AioRpcError as error:
-                raise self.failure(error) from error
+                raise self._failure(error, member) from error
             self._token = answer.token
         return (("token", self._token),)
 
-    def failure(self, error: Any) -> StoreRefused:
+    def _failure(self, error: Any, member: int) -> StoreRefused:
         """What a failed call means to the metadata; the next call goes to the next member."""
-        name = self._name()
         if error.code() not in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE):
-            self._next_endpoint()
-        return StoreRefused(f"etcd at {name}: {error.details() or error.code().name}", error.code().name)
+            self._leave(member)
+        reason = error.details() or error.code().name
+        return StoreRefused(f"etcd at {self._name(member)}: {reason}", error.code().name)
 
     def _is_token_refused(self, error: Any) -> bool:
         if self._settings.username is None:
@@ -176,18 +192,21 @@ class EtcdCalls:
             part in details for part in _TOKEN_REFUSED
         )
 
-    def _next_endpoint(self) -> None:
-        self._current = (self._current + 1) % len(self._settings.endpoints)
+    def _leave(self, member: int) -> None:
+        """Go on with the next member, unless another call that failed has seen to it: many are under way when
+        a member is lost, and together they would go round to it again."""
+        if self._current == member:
+            self._current = (member + 1) % len(self._settings.endpoints)
 
-    def _name(self) -> str:
-        return self._settings.endpoints[self._current]
+    def _name(self, member: int) -> str:
+        return self._settings.endpoints[member]
 
     def _channel(self) -> Any:
         if self._is_closed:
             raise StoreUnavailable("the connection to etcd is closed")
         channel = self._channels.get(self._current)
         if channel is None:
-            channel = self._channels[self._current] = self._connect(self._name())
+            channel = self._channels[self._current] = self._connect(self._name(self._current))
         return channel
 
     def _connect(self, endpoint: str) -> Any:
