@@ -1,4 +1,4 @@
-"""Which member of an etcd cluster is asked: when one fails the next one, however many calls failed with it."""
+"""Which member of an etcd cluster is asked: when one fails the next, however many calls failed with it."""
 
 from __future__ import annotations
 
