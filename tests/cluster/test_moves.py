@@ -12,9 +12,6 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import ConfigResource, NewTopic
 
-from millrace.cli.broker_requests import Connection
-from millrace.wire.api_keys import ApiKey
-from millrace.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.cluster.cluster import DEADLINE_S, Cluster
 from tests.harness.java import JavaHost
 from tests.harness.millrace import MillraceProcess, run_millrace
@@ -45,9 +42,9 @@ def moving_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         cluster.end()
 
 
-def command(cluster: Cluster, *words: str, status: int = 0) -> str:
+def command(cluster: Cluster, *words: str, status: int = 0, group: str = "reassign") -> str:
     address = ("--bootstrap-server", cluster.brokers[1].bootstrap)
-    done = run_millrace("reassign", *words, *address, timeout_s=DEADLINE_S)
+    done = run_millrace(group, *words, *address, timeout_s=DEADLINE_S)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -211,11 +208,16 @@ def test_a_new_broker_is_filled_by_itself_and_a_drained_one_stays_empty(
     said = command(cluster, "fill", "4", "--execute", "--throttle", "100MB", "--wait")
     assert "6 partitions are to move" in said
     assert replica_count(cluster, 4) == 6
-    command(cluster, "execute", plan, "--wait")
+
+    said = command(cluster, "unregister", "4", group="broker", status=1)
+    assert f"broker 4 runs at {fourth.host}:{fourth.port} and holds 6 replicas" in said
     assert fourth.stop() == 0
-    connection = Connection(first.host, first.port, 30.0)
-    answer = connection.ask(ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=4))
-    connection.close()
-    assert answer.error_code == 0
+    said = command(cluster, "unregister", "4", group="broker", status=1)
+    assert "broker 4 still holds 6 replicas: drain it (`millrace reassign generate --drain 4" in said
+    command(cluster, "generate", "--drain", "4", "--output", plan)
+    command(cluster, "execute", plan, "--wait")
+    assert "unregistered broker 4" in command(cluster, "unregister", "4", group="broker")
+    said = command(cluster, "unregister", "4", group="broker", status=1)
+    assert "BROKER_ID_NOT_REGISTERED" in said
     del cluster.brokers[4]
     write(cluster, topic, MEGABYTE)

@@ -79,6 +79,7 @@ CLI: Final = LazyGroup(
         "serve": ("serve", "Run a broker."),
         "cluster": ("cluster", "Run a cluster on this machine, for development."),
         "reassign": ("reassign", "Move replicas between brokers: even out, drain, fill."),
+        "broker": ("broker", "Take brokers out of a cluster."),
         "log-dirs": ("log_dirs", "Show the data directories of brokers and what moves between them."),
         "topic": ("topic", "Create, list, describe, alter and delete topics."),
         "group": ("group", "List, describe, reset and delete consumer groups."),

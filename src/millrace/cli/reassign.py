@@ -72,7 +72,12 @@ COMMAND: Final = reassign
 @reassign.command()
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. Repeatable.")
 @click.option(
-    "--drain", "drained", multiple=True, type=int, metavar="N", help="Leave nothing on broker N. Repeatable."
+    "--drain",
+    "drained",
+    multiple=True,
+    type=int,
+    metavar="N",
+    help="Leave nothing on broker N, which may be down. Repeatable.",
 )
 @_output_option
 @broker_options
@@ -95,7 +100,9 @@ def generate(
     for topic in topics:
         if topic not in known:
             raise BadPlan(f"there is no topic {topic!r}")
-    _check_running(layout, drained)
+    # One that is down for good is drained too: what it holds is fetched from others.
+    holding = {node_id for nodes in layout.replicas.values() for node_id in nodes}
+    _check_running(layout, [node_id for node_id in drained if node_id not in holding])
     chosen = {name: nodes for name, nodes in layout.replicas.items() if not topics or name.topic in topics}
     plan = plan_balance(chosen, layout.racks, drained=[NodeId(node_id) for node_id in drained])
     _preview(layout, plan, where.timeout_s)
