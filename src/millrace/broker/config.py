@@ -176,7 +176,11 @@ def load(config_file: Path | None, overrides: Mapping[str, str], environ: Mappin
 
 def check_config(config: BrokerConfig) -> None:
     """Refuse settings that are sound one by one but not together."""
-    check_listeners(config.listeners, config.advertised_listeners)
+    check_listeners(
+        config.listeners,
+        config.advertised_listeners,
+        between_brokers=config.optional_text("inter.broker.listener.name"),
+    )
     if config.metrics_listener is not None and config.metrics_listener[1] != 0:
         taken = [listener.port for listener in config.listeners]
         if config.metrics_listener[1] in taken:

@@ -55,7 +55,9 @@ def parse_advertised(addresses: Sequence[str]) -> dict[str, tuple[str, int]]:
     return advertised
 
 
-def check_listeners(listeners: Sequence[Listener], advertised: Mapping[str, tuple[str, int]]) -> None:
+def check_listeners(
+    listeners: Sequence[Listener], advertised: Mapping[str, tuple[str, int]], *, between_brokers: str | None
+) -> None:
     names = [listener.name for listener in listeners]
     if not names or len(set(names)) != len(names):
         raise InvalidConfig("listeners", ",".join(names), "names must be there and differ from each other")
@@ -67,6 +69,13 @@ def check_listeners(listeners: Sequence[Listener], advertised: Mapping[str, tupl
             raise InvalidConfig(
                 "advertised.listeners", name, "no listener has this name", allowed=", ".join(names)
             )
+    if between_brokers is not None and between_brokers.upper() not in names:
+        raise InvalidConfig(
+            "inter.broker.listener.name",
+            between_brokers,
+            "no listener has this name",
+            allowed=", ".join(names),
+        )
 
 
 def _parse(setting: str, address: str) -> tuple[str, str, int]:

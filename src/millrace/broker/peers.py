@@ -205,7 +205,8 @@ class Peers:
     ) -> None:
         self._image = image
         self._node_id = node_id
-        self._listener = listener
+        # As `listeners` counts names.
+        self._listener = None if listener is None else listener.upper()
         self._declare_dead = declare_dead
         self._client_id = f"broker-{node_id}"
         self._met: dict[NodeId, str] = {}

@@ -123,6 +123,10 @@ def test_named_listeners_and_ipv6_addresses() -> None:
         ({"listeners": ""}, "must be there"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "allowed: NAME:PROTOCOL"),
         ({"advertised.listeners": "OTHER://h:1"}, "no listener has this name"),
+        (
+            {"inter.broker.listener.name": "OTHER"},
+            r"no listener has this name \(allowed: PLAINTEXT\)",
+        ),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "not an address that a client can dial"),
         ({"log.dirs": "a,a"}, "differ from each other"),
         ({"log.dirs": ""}, "must be there"),

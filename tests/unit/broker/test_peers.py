@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from millrace.broker.peers import CALL_TIMEOUT_S, Lane, PeerConnection, Peers, PeerUnreachable
 from millrace.core.ids import NodeId
-from millrace.metadata.image import EMPTY, BrokerState, Image
+from millrace.metadata.image import EMPTY, BrokerState, Endpoint, Image
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersionsRequest
 from tests.unit.metadata.virtual_time import run_virtually
@@ -132,3 +132,15 @@ def test_what_may_wait_for_long_has_a_connection_of_its_own() -> None:
         peers.stop()
 
     run_virtually(scenario())
+
+
+def test_the_listener_between_brokers_is_found_however_its_name_is_written() -> None:
+    """The names in `listeners` count in capitals, as in Kafka."""
+    endpoints = (Endpoint("CLIENT", "one", 1, "PLAINTEXT"), Endpoint("INTERNAL", "two", 2, "PLAINTEXT"))
+    broker = BrokerState(node_id=PEER, incarnation="first-run", rack=None, endpoints=endpoints)
+
+    async def nobody_dies(_node_id: NodeId, _incarnation: str) -> None:
+        raise AssertionError("nobody is dead")
+
+    peers = Peers(lambda: EMPTY, node_id=ME, listener="internal", declare_dead=nobody_dies)
+    assert peers._endpoint(broker).host == "two"
