@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -78,7 +77,8 @@ def up(
     chosen = key_values(settings, option="--set")
     if LocalCluster.state_file(directory).exists():
         local = LocalCluster.load(directory)
-        local.settings.update(chosen)
+        if local.set(chosen) and any(node.is_running for node in local.nodes):
+            log_line("brokers that run already take new settings when they are started again")
     else:
         directory.mkdir(parents=True, exist_ok=True)
         nodes = plan_nodes(broker_count, base_port=base_port, workers_per_host=workers_per_host)
@@ -110,7 +110,11 @@ def status(directory: Path, as_json: bool) -> None:
 
 @cluster.command()
 @_directory_option
-@click.option("--delete-data", is_flag=True, help="Also delete the directory with all its messages.")
+@click.option(
+    "--delete-data",
+    is_flag=True,
+    help="Also delete all messages, and the directory if nothing else is in it.",
+)
 def down(directory: Path, delete_data: bool) -> None:
     """Stop all brokers in order, then etcd."""
     from millrace.cli.local_cluster import LocalCluster
@@ -120,8 +124,9 @@ def down(directory: Path, delete_data: bool) -> None:
     for name in killed:
         log_line(f"{name} did not stop in time and was killed")
     if delete_data:
-        shutil.rmtree(directory)
-        log_line(f"deleted {directory}")
+        local.delete_data()
+        left = "; what else is in it stays" if directory.exists() else ""
+        log_line(f"deleted the data in {directory}{left}")
     log_line("the cluster is down")
 
 

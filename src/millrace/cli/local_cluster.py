@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -110,6 +111,26 @@ class LocalCluster:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ClusterError(f"{path} is not what `millrace cluster up` wrote: {error!r}") from error
+
+    def set(self, settings: Mapping[str, str]) -> bool:
+        """Keep settings for all brokers that are started from now on; whether any of them is new."""
+        changed = {**self.settings, **settings}
+        is_new = changed != self.settings
+        if is_new:
+            self.settings = changed
+            self.save()
+        return is_new
+
+    def delete_data(self) -> None:
+        """Of a cluster that is down: what it has made, and nothing else that lies in its directory."""
+        names = ["etcd", *(f"broker-{node.node_id}" for node in self.nodes)]
+        for name in names:
+            if (self.directory / name).exists():
+                shutil.rmtree(self.directory / name)
+            (self.directory / f"{name}.out").unlink(missing_ok=True)
+        self.state_file(self.directory).unlink()
+        if not any(self.directory.iterdir()):
+            self.directory.rmdir()
 
     # Starting.
 
