@@ -11,6 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import ConfigResource, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.cluster import DEADLINE_S, Cluster
 from tests.harness.java import JavaHost
@@ -99,6 +100,16 @@ def size_on(broker: MillraceProcess, topic: str, partition: int = 0) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
+def throttle_metrics(broker: MillraceProcess, throttle: str) -> dict[str, float]:
+    _, page = broker.http("/metrics")
+    return {
+        sample.name.removeprefix("millrace_replication_").removeprefix("throttle_"): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.labels.get("throttle") == throttle
+    }
+
+
 def test_a_throttled_move_keeps_its_rate_and_leaves_no_throttle(
     moving_cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -120,10 +131,20 @@ def test_a_throttled_move_keeps_its_rate_and_leaves_no_throttle(
     assert size <= (elapsed_s + 1.5) * MEGABYTE, (size, elapsed_s)
     assert "moving" in command(cluster, "verify", plan, status=1)
     assert topic_settings(cluster, topic), "it is still needed"
+    for node_id, throttle in ((1, "leader"), (2, "follower")):
+        measured = throttle_metrics(cluster.brokers[node_id], throttle)
+        assert measured["rate_bytes"] == MEGABYTE
+        assert measured["throttled_bytes_total"] > MEGABYTE
+    # One of both waits for the other's quota; which one, is a matter of chance.
+    assert any(
+        throttle_metrics(cluster.brokers[node_id], throttle)["wait_seconds_total"] > 0.5
+        for node_id, throttle in ((1, "leader"), (2, "follower"))
+    )
 
     command(cluster, "execute", plan, "--throttle", "500MB", "--wait")
     assert topic_settings(cluster, topic) == {}
     assert broker_settings(cluster, 1) == broker_settings(cluster, 2) == {}
+    eventually(lambda: "rate_bytes" not in throttle_metrics(cluster.brokers[2], "follower"), DEADLINE_S)
     assert "done" in command(cluster, "verify", plan)
     assert cluster.partitions(topic)[0].isr == (2,)
 

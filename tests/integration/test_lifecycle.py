@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import confluent_kafka
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -153,12 +157,8 @@ def test_health_and_readiness(broker: MillraceProcess) -> None:
     assert broker.http("/nothing-here")[0] == 404
 
 
-def test_metrics_are_what_prometheus_reads(broker: MillraceProcess) -> None:
-    topic = create_topic(broker.bootstrap, unique_name("measured"))
-    ConfluentClient().write(broker.bootstrap, topic, 0, messages(100), "none")
-    ConfluentClient().read(broker.bootstrap, {(topic, 0): (0, 100)})
-    with RawConnection((broker.host, broker.port)) as connection:
-        produce(connection, unique_name("absent"), batch([b"x"]))
+def measured(broker: MillraceProcess) -> Callable[..., float]:
+    """The values of /metrics by name and labels."""
     status, body = broker.http("/metrics")
     assert status == 200
     samples = {
@@ -166,9 +166,39 @@ def test_metrics_are_what_prometheus_reads(broker: MillraceProcess) -> None:
         for family in text_string_to_metric_families(body)
         for sample in family.samples
     }
+    return lambda name, **labels: samples[name, tuple(sorted(labels.items()))]
 
-    def value(name: str, **labels: str) -> float:
-        return samples[name, tuple(sorted(labels.items()))]
+
+def test_metrics_tell_of_open_transactions(broker: MillraceProcess) -> None:
+    topic = create_topic(broker.bootstrap, unique_name("measured"))
+    producer: Any = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": unique_name("measured")}
+    )
+    producer.init_transactions(30)
+    before = measured(broker)
+    producer.begin_transaction()
+    producer.produce(topic, b"x")
+    assert producer.flush(30) == 0
+    time.sleep(0.1)
+    meanwhile = measured(broker)
+    producer.commit_transaction(30)
+    after = measured(broker)
+    for page, state in ((before, "Empty"), (meanwhile, "Ongoing"), (after, "CompleteCommit")):
+        counts = {
+            each: page("millrace_transactions", state=each) for each in ("Empty", "Ongoing", "CompleteCommit")
+        }
+        assert counts == {**dict.fromkeys(counts, 0), state: 1}
+    assert meanwhile("millrace_transaction_oldest_open_seconds") >= 0.1
+    assert after("millrace_transaction_markers_pending") == 0
+
+
+def test_metrics_are_what_prometheus_reads(broker: MillraceProcess) -> None:
+    topic = create_topic(broker.bootstrap, unique_name("measured"))
+    ConfluentClient().write(broker.bootstrap, topic, 0, messages(100), "none")
+    ConfluentClient().read(broker.bootstrap, {(topic, 0): (0, 100)})
+    with RawConnection((broker.host, broker.port)) as connection:
+        produce(connection, unique_name("absent"), batch([b"x"]))
+    value = measured(broker)
 
     assert value("millrace_topic_messages_in_total", topic=topic) == 100
     assert value("millrace_topic_bytes_in_total", topic=topic) > 100

@@ -32,6 +32,7 @@ from millrace.broker.replication import Replication
 from millrace.broker.server import Server
 from millrace.broker.services import Services
 from millrace.broker.surroundings import Surroundings, of_this_machine
+from millrace.broker.throttle_metrics import throttles_of
 from millrace.broker.upkeep import Flusher, enforce_retention
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
@@ -366,6 +367,7 @@ class Broker:
             cleaner_figures=self._cleaner_figures,
             open_file_count=self._surroundings.open_file_count,
             group_reports=self._group_reports,
+            throttles={} if self._replication is None else throttles_of(self._replication),
         )
         self._background = [
             tasks.create_task(self.directories.run(), name="log-directories"),

@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millrace.broker.cluster_figures import cluster_figures
 from millrace.broker.dispatch import LATENCY_BOUNDS_S, ApiStats
 from millrace.broker.group_metrics import GroupFigures, group_families, group_figures
+from millrace.broker.throttle_metrics import ThrottleFigures, throttle_families, throttle_figures
+from millrace.broker.transaction_metrics import (
+    TransactionFigures,
+    transaction_families,
+    transaction_figures,
+)
 from millrace.core.override import override
 from millrace.log.errors import StorageError
 from millrace.wire.api_keys import ApiKey
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from millrace.broker.group_reports import GroupReports
     from millrace.broker.server import Server
     from millrace.broker.services import Services
+    from millrace.broker.throttles import Throttle
     from millrace.log.log_directory import LogDirectory
 
 _ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
@@ -75,6 +82,8 @@ class Figures(NamedTuple):
     apis: list[ApiFigures]
     refused: dict[str, int]
     groups: GroupFigures
+    transactions: TransactionFigures
+    throttles: list[ThrottleFigures]
     gauges: dict[str, tuple[str, float]]
     counters: dict[str, tuple[str, float]]
 
@@ -91,6 +100,7 @@ class BrokerMetrics:
         cleaner_figures: Callable[[], Mapping[str, tuple[str, float]]],
         open_file_count: Callable[[], int],
         group_reports: GroupReports,
+        throttles: Mapping[str, Throttle],
     ) -> None:
         self._server = server
         self._services = services
@@ -98,6 +108,7 @@ class BrokerMetrics:
         self._cleaner_figures = cleaner_figures
         self._open_file_count = open_file_count
         self._group_reports = group_reports
+        self._throttles = throttles
 
     async def render(self) -> bytes:
         """The page for /metrics."""
@@ -136,6 +147,8 @@ class BrokerMetrics:
             apis=[_api_figures(key, stats) for key, stats in server.dispatcher.stats.items()],
             refused=dict(server.refused),
             groups=groups,
+            transactions=transaction_figures(services.transactions.all(), services.clock.wall_ms()),
+            throttles=throttle_figures(self._throttles),
             gauges={**self._gauges(), **self._process_figures()},
             counters={**self._counters(), **self._cleaner_figures()},
         )
@@ -213,6 +226,8 @@ def _families(figures: Figures) -> Iterator[Metric]:
     yield from _directory_families(figures.directories)
     yield from _api_families(figures.apis)
     yield from group_families(figures.groups)
+    yield from transaction_families(figures.transactions)
+    yield from throttle_families(figures.throttles)
     yield from _plain_families(figures)
 
 

@@ -28,14 +28,35 @@ class Throttle:
         self._waiting: dict[object, Callable[[], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.taken_bytes = 0
+        self._passed_bytes = 0
+        self._waited_s = 0.0
+        self._waited_until_s = 0.0
 
     @property
     def is_limited(self) -> bool:
         return self._quota.is_limited
 
     @property
+    def rate(self) -> int | None:
+        """Bytes a second, None without a limit."""
+        return self._quota.rate if self._quota.is_limited else None
+
+    @property
+    def passed_bytes(self) -> int:
+        """What was taken, as a count that only grows: a follower takes all that it asks for, and gives back
+        what does not come."""
+        self._passed_bytes = max(self._passed_bytes, self.taken_bytes)
+        return self._passed_bytes
+
+    @property
     def waiting_count(self) -> int:
         return len(self._waiting)
+
+    @property
+    def waited_s(self) -> float:
+        """How long all who ever waited did, also those who still do."""
+        self._count_wait()
+        return self._waited_s
 
     def set_rate(self, rate: int) -> None:
         if rate == self._quota.rate:
@@ -61,6 +82,7 @@ class Throttle:
 
     def wait(self, who: object, go_on: Callable[[], None]) -> None:
         """Have `go_on` called when there is something to take, after all who wait already."""
+        self._count_wait()
         self._waiting[who] = go_on
         if self._timer is None:
             loop = asyncio.get_running_loop()
@@ -68,10 +90,14 @@ class Throttle:
             self._timer = loop.call_later(delay_s, self.let_go)
 
     def forget(self, who: object) -> None:
-        self._waiting.pop(who, None)
+        if who in self._waiting:
+            self._count_wait()
+            del self._waiting[who]
 
     def let_go(self) -> None:
         """All who wait look again, now."""
+        if self._waiting:
+            self._count_wait()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -82,6 +108,12 @@ class Throttle:
     def stop(self) -> None:
         self._waiting.clear()
         self.let_go()
+
+    def _count_wait(self) -> None:
+        """Before anybody comes or goes."""
+        now_s = asyncio.get_running_loop().time()
+        self._waited_s += len(self._waiting) * (now_s - self._waited_until_s)
+        self._waited_until_s = now_s
 
 
 class FollowerThrottles:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from millrace.broker.throttles import Throttle
 from millrace.replica.quota import UNLIMITED
 from tests.unit.metadata.virtual_time import run_virtually
@@ -60,5 +62,53 @@ def test_another_rate_counts_at_once() -> None:
         throttle.set_rate(UNLIMITED)
         assert gone == ["a"]
         assert not throttle.is_limited
+
+    run_virtually(body())
+
+
+def test_waits_are_added_up_over_all_who_wait() -> None:
+    async def body() -> None:
+        throttle = Throttle()
+        throttle.set_rate(1_000)
+        throttle.take(2_000)
+        assert throttle.waited_s == 0.0
+        throttle.wait("a", lambda: None)
+        await asyncio.sleep(0.25)
+        throttle.wait("b", lambda: None)
+        await asyncio.sleep(0.5)
+        assert throttle.waited_s == pytest.approx(0.25 + 2 * 0.5), "also while they wait"
+        throttle.forget("b")
+        throttle.forget("nobody")
+        await asyncio.sleep(0.125)
+        throttle.let_go()
+        await asyncio.sleep(10.0)
+        assert throttle.waited_s == pytest.approx(0.25 + 2 * 0.5 + 0.125)
+
+    run_virtually(body())
+
+
+def test_what_has_passed_never_goes_back() -> None:
+    async def body() -> None:
+        throttle = Throttle()
+        throttle.take(1_000)
+        assert throttle.passed_bytes == 1_000
+        throttle.give_back(900)
+        assert throttle.passed_bytes == 1_000
+        throttle.take(500)
+        assert throttle.passed_bytes == 1_000, "600 in truth: what was counted too early is made up for"
+        throttle.take(500)
+        assert throttle.passed_bytes == 1_100
+
+    run_virtually(body())
+
+
+def test_without_a_limit_there_is_no_rate() -> None:
+    async def body() -> None:
+        throttle = Throttle()
+        rates = [throttle.rate]
+        for rate in (5_000, UNLIMITED):
+            throttle.set_rate(rate)
+            rates.append(throttle.rate)
+        assert rates == [None, 5_000, None]
 
     run_virtually(body())
