@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.coordinator.runtime import Shard
 from millrace.core.ids import TopicPartition
 from millrace.log.transactions import EndMarker
@@ -20,6 +21,8 @@ from millrace.transactions.commands import MarkersWritten, WriteMarkers
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
+COMPLETE_RETRY_S: Final = 1.0
+"""Until a transaction whose markers are all written is stored as complete, where that was not possible."""
 
 Written = Callable[[bool], None]
 """Called with whether the marker is committed in the partition, or not needed any more; else it is tried
@@ -72,5 +75,9 @@ class MarkerSender:
         self._write_marker(partition, marker, written)
 
     def _complete(self, shard: Shard, effect: WriteMarkers) -> None:
-        if not (self._is_over or shard.is_over):
-            shard.submit(MarkersWritten(effect.transactional_id, effect.producer))
+        if self._is_over or shard.is_over:
+            return
+        outcome = shard.submit(MarkersWritten(effect.transactional_id, effect.producer))
+        if isinstance(outcome, CoordinatorNotAvailable):
+            # Too few replicas are in sync to store it, and nobody else would say it again.
+            asyncio.get_running_loop().call_later(COMPLETE_RETRY_S, self._complete, shard, effect)

@@ -10,6 +10,8 @@ from millrace.broker.handlers import transactions
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
+from millrace.transactions import markers
+from millrace.transactions.service import TRANSACTION_TOPIC
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from millrace.wire.messages.add_partitions_to_txn import (
@@ -208,15 +210,58 @@ def marker_codes(broker: Broker, *indexes: int) -> list[int]:
     return [each.error_code for topic in marker.topics for each in topic.partitions]
 
 
-def lead_with(broker: Broker, index: int, isr: tuple[int, ...]) -> Partition:
+def lead_with(broker: Broker, index: int, isr: tuple[int, ...], topic: str = "orders") -> Partition:
     """Let the broker lead a partition with a follower that does not fetch."""
-    partition = broker.services.partitions.find("orders", index)
+    partition = broker.services.partitions.find(topic, index)
     assert partition is not None
     leadership = Leadership(1, leader_epoch=1, epoch_start_offset=0, lag_ms_max=30_000, now_ms=0)
     leadership.update(replicas=(1, 2), isr=isr, partition_epoch=1, now_ms=0)
     partition.lead_replicas(leadership)
     partition.require_replicas(min_insync=2)
     return partition
+
+
+def follow_up(broker: Broker, partition: Partition) -> None:
+    """The follower has everything."""
+
+    async def fetch() -> None:
+        end = partition.log.log_end_offset
+        partition.replica_fetched(2, broker_epoch=1, offset=end, log_start_offset=0, now_ms=1)
+        await asyncio.sleep(0)
+
+    broker.run(fetch())
+
+
+def test_a_transaction_is_complete_also_if_its_coordinator_had_too_few_replicas_meanwhile(
+    coordinator: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction stayed prepared, and its producer waited, until the coordinator moved."""
+    monkeypatch.setattr(markers, "COMPLETE_RETRY_S", 0.001)
+    producer = init(coordinator)
+    add(coordinator, producer, 4)
+    orders = lead_with(coordinator, 0, isr=(1, 2))
+    assert end(coordinator, producer, 5)[0] == 0
+    index = coordinator.transactions.partition_of(NAME)
+    assert index is not None
+    state = lead_with(coordinator, index, isr=(1,), topic=TRANSACTION_TOPIC)
+    follow_up(coordinator, orders)
+    assert orders.log.high_watermark == 1, "the marker is committed"
+    stored = state.log.log_end_offset
+    assert state.leadership is not None
+    state.leadership.update(replicas=(1, 2), isr=(1, 2), partition_epoch=2, now_ms=1)
+    state.require_replicas(in_sync_count=2)
+
+    async def complete() -> None:
+        # It is told again by a timer, and stored when the follower has it.
+        while state.log.log_end_offset == stored:
+            await asyncio.sleep(0.001)
+
+    coordinator.run(complete())
+    follow_up(coordinator, state)
+    (described,) = coordinator.ask(
+        DescribeTransactionsRequest(transactional_ids=[NAME]), 0
+    ).transaction_states
+    assert described.transaction_state == "CompleteCommit"
 
 
 def test_a_marker_is_refused_at_once_where_too_few_replicas_are_in_sync(coordinator: Broker) -> None:
@@ -235,11 +280,7 @@ def test_markers_that_are_not_committed_in_time_do_not_hold_back_the_others(
     partition = lead_with(coordinator, 0, isr=(1, 2))
     assert marker_codes(coordinator, 0, 1) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
 
-    async def fetch() -> None:
-        partition.replica_fetched(2, broker_epoch=1, offset=1, log_start_offset=0, now_ms=1)
-        await asyncio.sleep(0)
-
-    coordinator.run(fetch())
+    follow_up(coordinator, partition)
     assert partition.log.high_watermark == 1
     assert marker_codes(coordinator, 0) == [ErrorCode.NONE]
 
