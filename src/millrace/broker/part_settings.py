@@ -14,10 +14,12 @@ from millrace.transactions.service import TransactionTopic
 
 
 def directory_settings(config: BrokerConfig) -> DirectorySettings:
+    cached_bytes = config.integer("replica.follower.cached.bytes")
     return DirectorySettings(
         checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
         high_watermark_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
         recovery_threads=config.integer("num.recovery.threads.per.data.dir"),
+        unread_cache_bytes=None if cached_bytes < 0 else cached_bytes,
         # A sole directory of a sole broker has nobody to hand over to: it waits until it is writable again.
         gives_up_unwritable=config.is_clustered or len(config.log_dirs) > 1,
     )

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from millrace.core.errors import MillraceError
 from millrace.log.errors import DiskFailed, LogClosed, StorageError
+from millrace.log.unread_cache import CachedRange, drop
 from millrace.log.volume import FileHandle, Volume
 
 logger: Final = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ class ToSync(NamedTuple):
     small_files: list[str]
     directories: list[str]
     """Those whose names changed."""
+    unread: list[CachedRange]
+    """What may leave the page cache afterwards."""
 
 
 class Round(NamedTuple):
@@ -141,7 +144,7 @@ class GroupCommit:
             self._log.sync_not_begun(round_.to_sync)
             self.abandon(error)
             return
-        work = loop.run_in_executor(None, sync_all, self._volume, handles, round_.to_sync.directories)
+        work = loop.run_in_executor(None, sync_all, self._volume, handles, round_.to_sync)
 
         def finished(done: asyncio.Future[None]) -> None:
             error: MillraceError | None = None
@@ -175,8 +178,9 @@ class GroupCommit:
             self._start(loop)
 
 
-def sync_all(volume: Volume, handles: list[FileHandle], directories: list[str]) -> None:
+def sync_all(volume: Volume, handles: list[FileHandle], to_sync: ToSync) -> None:
     for handle in handles:
         handle.sync()
-    for directory in directories:
+    for directory in to_sync.directories:
         volume.sync_directory(directory)
+    drop(to_sync.unread)

@@ -34,6 +34,7 @@ from millrace.log.partition_log import PartitionLog
 from millrace.log.recovery import RecoveredLog, recover_log
 from millrace.log.segment import Segment
 from millrace.log.survey import FoundPartition, LoadProgress, Survey, survey
+from millrace.log.unread_cache import CachedRange, drop
 from millrace.log.volume import DirectoryLock, Volume
 
 logger: Final = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ class DirectorySettings:
     high_watermark_interval_ms: int = 5_000
     recovery_threads: int = 2
     """How many logs are checked at the same time at the start."""
+    unread_cache_bytes: int | None = None
+    """How much of the end of each log that nobody reads stays in the page cache; None leaves it to the
+    system."""
     gives_up_unwritable: bool = False
     """Whether a file system that refuses writes takes the directory offline for good. Where others can lead,
     they should; alone it is better to wait until it is writable again."""
@@ -82,6 +86,7 @@ class LogDirectory:
         self.volume = volume
         self.path = path
         self.settings = settings or DirectorySettings()
+        self.unread_cache_bytes = self.settings.unread_cache_bytes
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline_reason: str | None = None
         self.directory_id = ""
@@ -462,7 +467,8 @@ class LogDirectory:
                     rounds.append(joined)
             if rounds:
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(None, self.volume.sync_everything, self.path)
+                unread = [range_ for _, round_ in rounds for range_ in round_.to_sync.unread]
+                await loop.run_in_executor(None, self._sync_everything, unread)
             error = None
         except StorageError as failure:
             logger.error("flush of %d logs failed: %s", len(rounds), failure)
@@ -471,6 +477,10 @@ class LogDirectory:
             for commit, round_ in rounds:
                 commit.end(round_, error)
         return left
+
+    def _sync_everything(self, unread: list[CachedRange]) -> None:
+        self.volume.sync_everything(self.path)
+        drop(unread)
 
     async def remove_due(self) -> None:
         """Remove the files whose delay is over."""

@@ -23,6 +23,7 @@ from millrace.log.errors import DiskFull, LogClosed, LogDirectoryOffline, Storag
 from millrace.log.group_commit import GroupCommit, Round, ToSync
 from millrace.log.producer_state import ProducerStates
 from millrace.log.segment import Segment
+from millrace.log.unread_cache import CachedRange, take_unread
 from millrace.log.validation import is_preparation_needed
 from millrace.log.volume import FileHandle, Volume
 
@@ -41,6 +42,8 @@ class LogHome(Protocol):
     volume: Volume
     path: str
     offline_reason: str | None
+    unread_cache_bytes: int | None
+    """How much of the end of a log that nobody reads stays in the page cache; None for all of it."""
 
     def wall_ms(self) -> int: ...
 
@@ -68,6 +71,7 @@ class LogFiles:
         "_active",
         "_are_epochs_saved",
         "_bases",
+        "_cached_bytes_max",
         "_commit",
         "_directories_to_sync",
         "_epochs",
@@ -138,6 +142,7 @@ class LogFiles:
         self._latest_epoch: int = NO_EPOCH
         self._are_epochs_saved = True
         self._commit: GroupCommit | None = None
+        self._cached_bytes_max: int | None = None
         self._files_to_sync: list[str] | None = None
         self._directories_to_sync: list[str] | None = None
         self._is_tail_open = False
@@ -319,6 +324,16 @@ class LogFiles:
             segment.index_interval_bytes = config.index_interval_bytes
         self._active.forbid_appends()
 
+    # Caching
+
+    def expect_readers(self) -> None:
+        """Whatever is written may be read again: the page cache is the system's business."""
+        self._cached_bytes_max = None
+
+    def expect_no_readers(self) -> None:
+        """Nobody reads here until this replica leads: only the end stays in the page cache."""
+        self._cached_bytes_max = self._home.unread_cache_bytes
+
     # Flushing
 
     def wait_flushed(self, offset: int) -> asyncio.Future[None] | None:
@@ -372,6 +387,10 @@ class LogFiles:
         self._is_dirty = False
         self._set_flush_mark(self.log_end_offset)
         self._active.store_indexes()
+        unread: list[CachedRange] = []
+        if self._cached_bytes_max is not None and not self.config.cleanup_compact:
+            # Whoever compacts a log reads all of it.
+            unread = take_unread(self._segments, self._cached_bytes_max)
 
         def open_files() -> list[FileHandle]:
             opened: list[FileHandle] = []
@@ -379,7 +398,7 @@ class LogFiles:
                 opened += segment.handles_to_sync(with_indexes=segment is not active)
             return opened + [volume.file(path).handle() for path in files if volume.exists(path)]
 
-        return ToSync(open_files, files, directories)
+        return ToSync(open_files, files, directories, unread)
 
     def synced(self, end_offset: int, generation: int) -> None:
         assert self._commit is not None

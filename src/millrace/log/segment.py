@@ -109,6 +109,7 @@ class Segment:
         "_txn_index",
         "_volume",
         "base_offset",
+        "cached_from",
         "damage",
         "directory",
         "file",
@@ -134,6 +135,8 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.file: VolumeFile = volume.file(segment_path(directory, base_offset, LOG_SUFFIX), create=create)
+        self.cached_from = size_bytes
+        """What lies before it is not expected in the page cache: dropped, or not written by this process."""
         self.damage: tuple[DamagedRange, ...] = ()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -217,6 +220,12 @@ class Segment:
         """Recent batches follow each other without a gap, so that each holds all offsets up to the next."""
         self.recent_offsets = []
         self.recent_positions = []
+
+    def drop_cached_before(self, position: int) -> None:
+        """The file is not in the page cache up to here: batches there are no longer recent."""
+        self.cached_from = position
+        keep = bisect_left(self.recent_positions, position)
+        del self.recent_offsets[:keep], self.recent_positions[:keep]
 
     def note_first_batch(self, max_timestamp: int, config: LogConfig, jitter_ms: int) -> None:
         self.first_timestamp = max_timestamp
@@ -448,6 +457,7 @@ class Segment:
         """Cut the file at a batch boundary; the batches from `next_offset` on are gone."""
         self.file.truncate(position)
         self.size_bytes = position
+        self.cached_from = min(self.cached_from, position)
         self.offset_index.truncate_to(next_offset)
         self.time_index.truncate_to(next_offset)
         if self._volume.exists(self.path(TXN_INDEX_SUFFIX)):

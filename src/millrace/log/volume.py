@@ -29,6 +29,7 @@ from millrace.log.errors import (
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _PROBE_BYTES: Final = 1
+_CAN_DROP_CACHED: Final = hasattr(os, "posix_fadvise")
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _NOT_WRITABLE: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 
@@ -53,6 +54,9 @@ class FileHandle(Protocol):
 
     def sync(self) -> None:
         """Return when the content is on the disk."""
+
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """Tell the system that it need not keep this range in memory, as far as it is on the disk."""
 
 
 class VolumeFile(Protocol):
@@ -186,6 +190,12 @@ class DiskHandle:
             os.fsync(self._number)
         except OSError as error:
             raise storage_error(error, "sync", self.path) from error
+
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        if _CAN_DROP_CACHED:
+            # A hint: a file system that does not take it loses nothing.
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._number, position, size_bytes, os.POSIX_FADV_DONTNEED)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):

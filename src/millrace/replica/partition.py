@@ -164,6 +164,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.leads_alone = True
         self.leadership = None
+        self.log.expect_readers()
         self.require_replicas()
         log = self.log
         # Told again while the disk is busy, or leading again after a while: also then nothing is shown that
@@ -185,6 +186,7 @@ class Partition:
             self.leader_epoch = leadership.leader_epoch
             self.leads_alone = False
             self.leadership = leadership
+            self.log.expect_readers()
             if not was_leader:
                 self.leaders_count += 1
             # Whoever reads here knew a follower, or a leader of an older epoch.
@@ -209,6 +211,7 @@ class Partition:
             self.leaders_count += 1
             self.waiting_produces.fail()
         if is_news:
+            self.log.expect_no_readers()
             self.changed()
 
     def replace_log(self, log: PartitionLog) -> None:
@@ -217,6 +220,8 @@ class Partition:
         self.log.settled = None
         self.log = log
         log.settled = self._settled
+        if not self.is_leader:
+            log.expect_no_readers()
 
     def require_replicas(self, *, in_sync_count: int | None = None, min_insync: int | None = None) -> None:
         """Take over how many replicas are in sync, or how many must be for acks=all."""

@@ -90,6 +90,9 @@ class SimHandle:
         self._volume.synced_count += 1
         self.inode.settle(self.inode.pending)
 
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """There is no cache to drop it from."""
+
 
 class SimFile:
     __slots__ = ("_create", "_volume", "path")

@@ -238,6 +238,7 @@ class _Fetch:
             return self._services.read_replica(partition, rack, target.fetch_offset)
         if not rack or partition.leader_id < 0:
             partition.refuse_unless_leader()
+        partition.log.expect_readers()
         return -1
 
     def _refused(self, target: FetchTarget, partition: Partition, error: MillraceError) -> PartitionData:

@@ -218,6 +218,18 @@ _OF_THE_BROKER: Final = (
         importance=_HIGH,
     ),
     Setting(
+        name="replica.follower.cached.bytes",
+        type=_LONG,
+        default=1024 * 1024,
+        doc=(
+            "How much of the end of each log that this broker only follows stays in the system's page cache "
+            "after a flush. The rest is read from the disk should the broker lead one day, and until then "
+            "leaves the memory to logs that are read. A log that consumers read here, because of their rack, "
+            "is not limited. -1 leaves it all to the system."
+        ),
+        valid=Range(-1),
+    ),
+    Setting(
         name="num.recovery.threads.per.data.dir",
         type=_INT,
         default=2,
