@@ -5,10 +5,16 @@ No I/O and no timers here: who waits brings its own deadline and withdraws when 
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+_UNANSWERED: Final = "one who waited for an offset could not be answered"
+"""A bug in that answer. It belongs to another request than the one at work, and others wait behind it."""
 
 
 class FetchWaiter(Protocol):
@@ -55,13 +61,19 @@ class OffsetWaiters:
     def reached(self, offset: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= offset:
-            waiting.popleft()[1](True)
+            try:
+                waiting.popleft()[1](True)
+            except Exception:
+                log.exception(_UNANSWERED)
 
     def fail(self) -> None:
         """Nobody's offset will be reached: the partition is going away or its disk has failed."""
         waiting, self._waiting = self._waiting, deque()
         for _offset, done in waiting:
-            done(False)
+            try:
+                done(False)
+            except Exception:
+                log.exception(_UNANSWERED)
 
 
 def _offset(waiter: tuple[int, Callable[[bool], None]]) -> int:

@@ -26,3 +26,21 @@ def test_a_batch_sent_again_waits_among_the_later_ones() -> None:
     assert answered[2:] == ["second True"]
     waiters.fail()
     assert answered[3:] == ["third False"]
+
+
+def test_an_answer_that_fails_keeps_nobody_else_waiting() -> None:
+    """They belong to different requests; and whoever moves the high watermark has nothing to do with any."""
+    answered: list[bool] = []
+
+    def fail(_is_there: bool) -> None:
+        raise AssertionError("a bug")
+
+    waiters = OffsetWaiters()
+    for offset in (1, 3):
+        waiters.add(offset, fail)
+        waiters.add(offset + 1, answered.append)
+    waiters.reached(2)
+    assert answered == [True]
+    waiters.fail()
+    assert answered == [True, False]
+    assert len(waiters) == 0
