@@ -28,6 +28,7 @@ class Failovers:
         self._is_probing = is_probing
         self._checked: Image | None = None
         self._is_unsettled = False
+        self._looking: asyncio.Task[None] | None = None
 
     def is_under_way(self) -> bool:
         image = self._image()
@@ -52,10 +53,26 @@ class Failovers:
         # is to be noticed before it is answered.
         for _ in range(TURNS):
             await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + WAIT_MS_MAX / 1000
+        while self.is_under_way() and loop.time() < deadline_s:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await asyncio.shield(self._next_end(loop))
+            except TimeoutError:
+                return
+
+    def _next_end(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        """One looks for all who wait: in a failover that is every client."""
+        if self._looking is None or self._looking.done():
+            self._looking = loop.create_task(self._look())
+        return self._looking
+
+    async def _look(self) -> None:
         for _ in range(WAIT_MS_MAX // POLL_MS):
+            await asyncio.sleep(POLL_MS / 1000)
             if not self.is_under_way():
                 return
-            await asyncio.sleep(POLL_MS / 1000)
 
 
 def _lacks_leaders(image: Image) -> bool:

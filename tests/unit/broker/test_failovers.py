@@ -84,3 +84,47 @@ def test_the_wait_ends_when_it_takes_too_long() -> None:
         return loop.time() - started_s
 
     assert run_virtually(body()) * 1000 <= WAIT_MS_MAX + 1
+
+
+def test_a_crowd_that_waits_looks_no_more_often_than_one() -> None:
+    """In a failover all clients ask at once, and the loop has other work to do."""
+    looks = 0
+    settled_s = 0.0
+
+    def is_probing() -> bool:
+        nonlocal looks
+        looks += 1
+        return asyncio.get_running_loop().time() < settled_s
+
+    async def body() -> list[float]:
+        nonlocal settled_s
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        settled_s = started_s + 0.1
+        failovers = Failovers(three_brokers, is_probing)
+
+        async def wait() -> float:
+            await failovers.wait()
+            return loop.time() - started_s
+
+        return await asyncio.gather(*(wait() for _ in range(1_000)))
+
+    waits = run_virtually(body())
+    assert 0.099 <= min(waits) <= max(waits) < 0.12
+    assert looks < 3 * 1_000
+
+
+def test_one_that_comes_late_has_its_own_time() -> None:
+    async def body() -> float:
+        world = World()
+        world.is_probing = True
+        loop = asyncio.get_running_loop()
+        first = loop.create_task(world.failovers.wait())
+        await asyncio.sleep(0.2)
+        started_s = loop.time()
+        loop.call_later(0.25, setattr, world, "is_probing", False)
+        await world.failovers.wait()
+        assert first.done()
+        return loop.time() - started_s
+
+    assert 0.249 <= run_virtually(body()) < 0.27
