@@ -283,8 +283,11 @@ class Shard:
                     last_offset = self._append_transactional(piece, producer, now_ms)
             if marker is not None:
                 last_offset = self.partition.append_marker(marker, now_ms).last_offset
-        except MillraceError as error:
-            log.error("%s: could not store a decision: %s", self.partition.topic_partition, error)
+        except Exception as error:
+            # Expected or a bug: the machine has seen what the log may not have.
+            is_bug = not isinstance(error, MillraceError)
+            place = self.partition.topic_partition
+            log.error("%s: could not store a decision: %s", place, error, exc_info=is_bug)
             self._failed(self)
             return False
         self._await_commit(last_offset)

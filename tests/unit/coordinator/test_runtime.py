@@ -397,3 +397,26 @@ def test_transactions_count_from_their_commit_on_and_odd_records_are_skipped(wor
             assert list(shelf.values) == ["plain", "committed"]
 
     world.run(work())
+
+
+def test_a_write_that_fails_by_a_bug_leaves_no_state_behind_that_was_not_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live state and the one that is read back must be the same, whatever went wrong."""
+
+    async def work() -> None:
+        partition = world.lead()
+        async with world.started():
+            assert await world.ask(Put("a", b"1")) == "stored"
+
+            def fail(*_: object) -> None:
+                raise ValueError("a bug")
+
+            with monkeypatch.context() as broken:
+                broken.setattr(Partition, "append", fail)
+                assert isinstance(await world.ask(Put("a", b"2")), NotCoordinator)
+            await world.loaded()
+            assert world.shelf.values == {"a": b"1"}
+            assert partition.log.log_end_offset == 1
+
+    world.run(work())
