@@ -1,12 +1,13 @@
 """Transactions that reach over several brokers: markers for partitions that others lead, and questions to
 coordinators that live elsewhere.
 
-Nothing here remembers anything: whoever asks tries again, and finds the leader of then.
+Nothing here is remembered beyond its request: whoever asks tries again, and finds the leader of then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +40,8 @@ from millrace.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+
+log = logging.getLogger(__name__)
 
 MARKERS_VERSION: Final = 2
 ADD_VERSION: Final = 5
@@ -81,6 +84,9 @@ class RemoteTransactions:
         self._node_id = node_id
         self._start_task = start_task
         self._letters: dict[NodeId, list[_Letter]] = {}
+        """To be sent."""
+        self._under_way: dict[NodeId, None] = {}
+        """To whom a request is on its way, or about to be."""
 
     # Markers.
 
@@ -94,37 +100,54 @@ class RemoteTransactions:
     def write_marker(
         self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, settled: MarkerSettled
     ) -> None:
-        """Send a marker to the partition's leader, together with others of this turn of the loop."""
+        """Send a marker to the partition's leader, together with others of this turn of the loop, or with
+        those that come while an earlier request is under way: the leader handles one after the other."""
         letters = self._letters.get(leader_id)
         if letters is None:
             letters = self._letters[leader_id] = []
-            asyncio.get_running_loop().call_soon(self._post, leader_id)
+            if leader_id not in self._under_way:
+                self._under_way[leader_id] = None
+                asyncio.get_running_loop().call_soon(self._post, leader_id)
         letters.append(_Letter(place, marker, settled))
 
     def _post(self, leader_id: NodeId) -> None:
-        letters = self._letters.pop(leader_id)
-        for first in range(0, len(letters), MARKERS_PER_REQUEST):
-            self._start_task(self._deliver(leader_id, letters[first : first + MARKERS_PER_REQUEST]))
+        self._start_task(self._deliver_all(leader_id, self._letters.pop(leader_id)))
 
-    async def _deliver(self, leader_id: NodeId, letters: Sequence[_Letter]) -> None:
+    async def _deliver_all(self, leader_id: NodeId, letters: Sequence[_Letter]) -> None:
+        for first in range(0, len(letters), MARKERS_PER_REQUEST):
+            some = letters[first : first + MARKERS_PER_REQUEST]
+            for letter, error in zip(some, await self._deliver(leader_id, some), strict=True):
+                try:
+                    letter.settled(error)
+                except Exception:
+                    # A bug of one who waited: the others wait as well.
+                    log.exception("%s: what became of a marker could not be told", letter.place)
+        if leader_id in self._letters:
+            self._post(leader_id)
+        else:
+            del self._under_way[leader_id]
+
+    async def _deliver(self, leader_id: NodeId, letters: Sequence[_Letter]) -> Sequence[MillraceError | None]:
+        """What became of each of them."""
         request = WriteTxnMarkersRequest(markers=[_as_message(letter) for letter in letters])
         try:
             response = await self._peers.call(
                 leader_id, ApiKey.WRITE_TXN_MARKERS, MARKERS_VERSION, request, lane=Lane.MARKERS
             )
         except PeerUnreachable as error:
-            for letter in letters:
-                letter.settled(error)
-            return
+            return [error] * len(letters)
+        except Exception as bug:
+            # Whatever it is: they are tried again, and those behind them must leave.
+            log.exception("markers could not be sent to broker %d", leader_id)
+            return [MarkerRefused(letter.place, repr(bug)) for letter in letters]
         codes = [
             partition.error_code
             for marker in response.markers
             for topic in marker.topics
             for partition in topic.partitions
         ]
-        for place, letter in enumerate(letters):
-            code = codes[place] if place < len(codes) else ErrorCode.UNKNOWN_SERVER_ERROR
-            letter.settled(_marker_error(letter, code))
+        codes += [ErrorCode.UNKNOWN_SERVER_ERROR] * (len(letters) - len(codes))
+        return [_marker_error(letter, code) for letter, code in zip(letters, codes, strict=False)]
 
     # Coordinators.
 
