@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S: Final = 2.0
 CALL_TIMEOUT_S: Final = 10.0
 BUFFER_BYTES: Final = 64 * 1024
-FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
-"""More than any fetch asks for: one batch may be larger than the limits of its request."""
+FRAME_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""More than fetches ask for by far, though one batch may be larger than the limits of its request; and less
+than what the first letters of HTTP would mean. Memory is taken for what has arrived, not for this."""
 PROBE_AGAIN_S: Final = 0.05
 PROBES_MAX: Final = 40
 """A process that dies may keep its port open for some moments, while the system tears it down."""

@@ -144,3 +144,29 @@ def test_the_listener_between_brokers_is_found_however_its_name_is_written() -> 
 
     peers = Peers(lambda: EMPTY, node_id=ME, listener="internal", declare_dead=nobody_dies)
     assert peers._endpoint(broker).host == "two"
+
+
+@pytest.mark.parametrize(
+    "beginning, is_taken",
+    [
+        ((512 * 1024 * 1024).to_bytes(4), True),
+        (b"HTTP", False),
+        ((3).to_bytes(4), False),
+        ((-1).to_bytes(4, signed=True), False),
+    ],
+)
+def test_answers_may_be_as_large_as_settings_allow_but_must_be_answers(
+    beginning: bytes, is_taken: bool
+) -> None:
+    """A follower that fetches half a gigabyte at a time would connect again and again, and never catch up."""
+
+    async def scenario() -> None:
+        connection = PeerConnection(PEER, "first-run", "broker-1")
+        connection.connection_made(cast("asyncio.BaseTransport", SilentTransport(connection)))
+        connection.get_buffer(-1)[: len(beginning)] = beginning
+        connection.buffer_updated(len(beginning))
+        await asyncio.sleep(0)
+        assert connection.is_lost is not is_taken
+        assert len(connection.get_buffer(-1)) < 1024 * 1024, "memory is for bytes that have arrived"
+
+    run_virtually(scenario())
