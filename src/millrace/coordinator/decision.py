@@ -95,6 +95,11 @@ NOTHING: Decision[object] = Decision()
 class Machine(Protocol):
     """The state of one internal partition, and its rules."""
 
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether `decide` also changes what no record stores: then a decision that could not be carried out
+        leaves the machine wrong."""
+
     def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
         """Answer a command. What records store is changed by `apply` alone; what no record stores (who is
         joining at the moment) may change here, because it is lost together with the machine."""

@@ -183,7 +183,7 @@ class Shard:
 
     def _refuse(self, decision: Decision[object], error: MillraceError) -> Outcome:
         log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
-        if decision.replies or decision.timers:
+        if self.machine.leaves_traces and (decision.replies or decision.timers):
             # The machine has moved on in its mind; what is stored says where it really is.
             self._loop.call_soon(self._failed, self)
         return error

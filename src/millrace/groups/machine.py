@@ -75,6 +75,8 @@ _EXPIRY: Final = "offset expiry"
 class GroupMachine:
     """The stored state of one internal partition, with what its groups are at the moment."""
 
+    leaves_traces: Final = True
+
     def __init__(
         self,
         settings: GroupSettings,

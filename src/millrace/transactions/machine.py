@@ -55,6 +55,8 @@ _EXPIRY: Final = "expiry of transactional ids"
 class TransactionMachine:
     """The stored state of one internal partition."""
 
+    leaves_traces: Final = False
+
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
         self.transactions: dict[str, Transaction] = {}

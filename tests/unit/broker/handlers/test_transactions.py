@@ -264,6 +264,21 @@ def test_a_transaction_is_complete_also_if_its_coordinator_had_too_few_replicas_
     assert described.transaction_state == "CompleteCommit"
 
 
+def test_a_coordinator_with_too_few_replicas_refuses_ends_without_loading_everything_again(
+    coordinator: Broker,
+) -> None:
+    """The broker that is left has enough to do, and all its producers try again several times a second."""
+    producer = init(coordinator)
+    index = coordinator.transactions.partition_of(NAME)
+    assert index is not None
+    lead_with(coordinator, index, isr=(1,), topic=TRANSACTION_TOPIC)
+    shard = coordinator.transactions.runtime.shards[index]
+    assert add(coordinator, producer, 4) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert end(coordinator, producer, 5, commit=False)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    coordinator.run(asyncio.sleep(0))
+    assert coordinator.transactions.runtime.shards.get(index) is shard
+
+
 def test_a_marker_is_refused_at_once_where_too_few_replicas_are_in_sync(coordinator: Broker) -> None:
     """It could not be committed before they are back, and meanwhile the coordinator's connection would carry
     no other answer; Kafka refuses it, too."""
