@@ -1,5 +1,9 @@
 """Tells the metadata which replicas are in sync with the partitions that this broker leads: those that have
-caught up at once, those that fall behind when their time is over."""
+caught up at once, those that fall behind when their time is over.
+
+Brokers that are gone leave the in-sync replicas without it, except where it would be alone and one is enough:
+then nothing is committed until it says itself that it goes on alone, and it says so only when all that was
+committed is on its disk. Whoever it leaves behind may have the only other copy."""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Final, Protocol
 from millrace.broker.replica_sessions import steady_ms
 from millrace.core.ids import Epoch, NodeId
 from millrace.metadata.commands import AlterIsr
+from millrace.metadata.election import is_left_to_leader
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.image import Image, PartitionState
 from millrace.replica.leadership import Leadership
@@ -49,6 +54,7 @@ class IsrKeeper:
         self._lag_ms_max = lag_ms_max
         self._applied = applied
         self._pending: dict[Partition, None] = {}
+        self._flushing: dict[Partition, None] = {}
         self._wakened = asyncio.Event()
         self.shrinks_count = 0
         self.expansions_count = 0
@@ -57,6 +63,16 @@ class IsrKeeper:
         """A follower of this partition has caught up, or lost records."""
         self._pending[partition] = None
         self._wakened.set()
+
+    def check(self, partition: Partition) -> None:
+        """The partition has another state, or other brokers are there: some in sync may be gone."""
+        leadership = partition.leadership
+        if leadership is not None and len(self._willing(leadership.isr)) < len(leadership.isr):
+            self.wanted(partition)
+
+    def check_all(self) -> None:
+        for partition in self._partitions:
+            self.check(partition)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,7 +97,6 @@ class IsrKeeper:
 
     def _wishes(self, partitions: Mapping[Partition, None]) -> list[tuple[Partition, AlterIsr]]:
         now_ms = steady_ms()
-        image = self._metadata.image
         wishes = []
         for partition in partitions:
             leadership = partition.leadership
@@ -89,12 +104,7 @@ class IsrKeeper:
                 continue
             leadership.tick(now_ms)
             partition.commit_what_is_replicated()
-            isr = leadership.wish(
-                log_end_offset=partition.log.log_end_offset,
-                high_watermark=partition.log.high_watermark,
-                now_ms=now_ms,
-                is_eligible=lambda node_id: node_id in image.brokers and node_id not in image.stopping,
-            )
+            isr = self._wished_isr(partition, leadership, now_ms)
             if isr is None:
                 continue
             log.info(
@@ -114,6 +124,54 @@ class IsrKeeper:
             )
             wishes.append((partition, request))
         return wishes
+
+    def _wished_isr(
+        self, partition: Partition, leadership: Leadership, now_ms: int
+    ) -> tuple[int, ...] | None:
+        isr = leadership.wish(
+            log_end_offset=partition.log.log_end_offset,
+            high_watermark=partition.log.high_watermark,
+            now_ms=now_ms,
+            is_eligible=lambda node_id: len(self._willing((node_id,))) == 1,
+        )
+        if leadership.wished_isr != isr:
+            # An earlier wish may still come true.
+            return None
+        present = self._willing(leadership.isr if isr is None else isr)
+        if len(leadership.isr) == 1 or not is_left_to_leader(
+            len(present), replica_count=len(leadership.replicas), min_isr=partition.min_insync_replicas
+        ):
+            return isr
+        # Before its term more may have been committed than it has heard of.
+        if partition.log.flushed_offset < max(partition.log.high_watermark, leadership.epoch_start_offset):
+            self._flush(partition)
+            leadership.refused()
+            return None
+        return present
+
+    def _willing(self, node_ids: Sequence[int]) -> tuple[int, ...]:
+        """Those that are there and not about to stop. This broker knows best of itself."""
+        image = self._metadata.image
+        return tuple(
+            node_id
+            for node_id in node_ids
+            if node_id == self._node_id or (node_id in image.brokers and node_id not in image.stopping)
+        )
+
+    def _flush(self, partition: Partition) -> None:
+        """Ask again when all that is there now is on disk."""
+        if partition in self._flushing:
+            return
+        waiting = partition.log.wait_flushed(partition.log.log_end_offset)
+        assert waiting is not None, partition.topic_partition
+        self._flushing[partition] = None
+        waiting.add_done_callback(lambda done: self._flushed(partition, done))
+
+    def _flushed(self, partition: Partition, done: asyncio.Future[None]) -> None:
+        del self._flushing[partition]
+        # A disk that fails is taken offline, and others lead; a log that was closed needs no care.
+        if not done.cancelled() and done.exception() is None:
+            self.wanted(partition)
 
     async def _ask(self, wishes: Sequence[tuple[Partition, AlterIsr]]) -> None:
         outcomes: list[PartitionState | MetadataError] | None = None

@@ -105,6 +105,8 @@ class Replication:
     def _image_changed(self, old: Image, new: Image) -> None:
         if old.filling is not new.filling:
             self.throttles.refresh()
+        if old.brokers is not new.brokers or old.stopping is not new.stopping:
+            self.isr.check_all()
 
     def throttles_changed(self) -> None:
         """A topic's settings may name other replicas now: who waits finds out whether it still has to."""
@@ -148,6 +150,7 @@ class Replication:
         )
         partition.isr_wanted = self.isr.wanted
         partition.lead_replicas(leadership)
+        self.isr.check(partition)
 
     def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None:
         """Follow whoever leads, or wait for somebody to."""

@@ -7,6 +7,11 @@ where unclean elections are allowed; epochs only grow. Nobody leads exactly whil
 
 Why eligible replicas are safe (KIP-966): a replica becomes one only while the ISR is smaller than
 min.insync.replicas, and then the high watermark does not move. So it holds everything below it.
+
+Where one in sync is enough, that protects nobody: the last one left may be registered and yet be gone, and
+come back without what it had not flushed. So nobody else takes others out of the ISR for its sake; it does so
+itself, which proves that it is there (`is_left_to_leader`). Until then nothing is committed without them, and
+whoever of them comes back intact may lead.
 """
 
 from __future__ import annotations
@@ -52,6 +57,12 @@ def is_settled(state: PartitionState, standing: Standing) -> bool:
         and not state.adding
         and not state.removing
     )
+
+
+def is_left_to_leader(remaining_count: int, *, replica_count: int, min_isr: int) -> bool:
+    """Whether only the leader takes others out of an ISR of which so many remain: if it would be alone, and
+    if nobody would stay eligible beside it."""
+    return remaining_count == 1 and min(min_isr, replica_count) <= 1
 
 
 def settle(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
@@ -143,6 +154,12 @@ def cancel_reassignment(
 def _settle(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
     # A stopping broker stays as long as it is the last one.
     isr = _of(state.isr, standing.willing) or _of(state.isr, standing.live)
+    if isr != state.isr and is_left_to_leader(
+        len(isr), replica_count=len(state.replicas), min_isr=rules.min_isr
+    ):
+        # A move that could end now ends when the leader has spoken.
+        (last,) = isr
+        return state if state.leader == last else state._replace(leader=last, last_leader=NO_LEADER)
     changed = _finish_reassignment(_with_isr(state, isr, rules), standing)
     return _with_leader(changed, standing, rules)
 
@@ -189,7 +206,13 @@ def _with_leader(state: PartitionState, standing: Standing, rules: ElectionRules
     if elected not in state.eligible:
         # Its log is the truth from now on, and nobody else's.
         state = state._replace(eligible=())
-    return _with_isr(state._replace(leader=elected, last_leader=NO_LEADER), (elected,), rules)
+    led = state._replace(leader=elected, last_leader=NO_LEADER)
+    if len(state.eligible) > 1 and is_left_to_leader(
+        1, replica_count=len(state.replicas), min_isr=rules.min_isr
+    ):
+        # All of them have what it has, until it says that it goes on without them.
+        return led._replace(isr=state.eligible, eligible=())
+    return _with_isr(led, (elected,), rules)
 
 
 def _first(order: Sequence[NodeId], candidates: Sequence[NodeId], standing: Standing) -> NodeId | None:

@@ -3,9 +3,11 @@ empty."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from millrace.broker.app import Broker
+from millrace.metadata.fold import image_of
 from millrace.sim.cluster import Node
 from millrace.sim.faults import flip_bit, kill, pick_running, start_again
 from millrace.sim.run import Run
@@ -118,6 +120,36 @@ async def last_one_loses_power(run: Run) -> None:
     await start_again(run, last, (0.5, 5.0))
     for node in others:
         await start_again(run, node, (0.5, 10.0))
+
+
+async def last_two_go_together(run: Run) -> None:
+    """Two are in sync. At the same moment one loses power, which nobody notices, and the other is killed: it
+    has everything, and must lead whoever comes back first (F4)."""
+    if not await _is_all_in_sync(run):
+        return
+    third, powerless, intact = run.chance.sample(run.nodes, 3)
+    third.kill()
+    # Long enough that it is missed, and that it misses something.
+    await run.sleep(10.0, 20.0)
+    if powerless.is_ready and intact.is_ready:
+        powerless.lose_power()
+        await run.sleep(0.0, 0.05)
+        intact.kill()
+    await asyncio.gather(
+        start_again(run, intact, (0.0, 15.0)),
+        start_again(run, powerless, (0.0, 15.0)),
+        start_again(run, third, (0.0, 30.0)),
+    )
+
+
+async def _is_all_in_sync(run: Run) -> bool:
+    """Whether one of them can be lost without any other being the last that has everything."""
+    image = image_of(await run.cluster.store.load())
+    return all(node.is_ready for node in run.nodes) and all(
+        sorted(state.isr) == sorted(state.replicas)
+        for topic in image.topics.values()
+        for state in topic.partitions
+    )
 
 
 async def empty_disk(run: Run) -> None:

@@ -1,4 +1,5 @@
-"""Scenarios of three brokers, each partition on all of them, of which two must have what is acknowledged."""
+"""Scenarios of three brokers, each partition on all of them, of which two must have what is acknowledged, or
+one where the plan says so."""
 
 from __future__ import annotations
 
@@ -25,6 +26,13 @@ THREE_FLUSHING: Final = Plan(
     settings={**_FASTER, **FLUSH_EVERY_MESSAGE},
     workload=Workload(pause_s=1.0),
 )
+ONE_IS_ENOUGH: Final = Plan(
+    nodes=3,
+    replicas=3,
+    settings={**_FASTER, "min.insync.replicas": "1", "transaction.state.log.min.isr": "1"},
+    workload=Workload(pause_s=1.0),
+)
+"""One in sync may acknowledge: for the topics of clients, committed offsets and transactions."""
 FOUR: Final = Plan(nodes=4, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=1.0))
 """So that replicas have somewhere to move to."""
 THROTTLED: Final = replace(
@@ -75,6 +83,12 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         play=again_and_again(cluster_faults.last_one_loses_power, every_s=(10.0, 30.0)),
         plan=THREE,
         about="the in-sync set shrinks to one, which loses power",
+    ),
+    Named(
+        name="C-F4-last-two",
+        play=again_and_again(cluster_faults.last_two_go_together, every_s=(2.0, 10.0)),
+        plan=ONE_IS_ENOUGH,
+        about="with one in sync enough, the last two go: one is intact, one loses power",
     ),
     Named(
         name="C-F5-power-loss",
@@ -232,6 +246,24 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=CALM,
         about="everything that three copies must bear, one at a time",
+    ),
+    Named(
+        name="C-one-in-sync",
+        play=side_by_side(
+            faults.kill,
+            faults.restart,
+            faults.pause,
+            faults.pause_and_kill,
+            faults.slow_disk,
+            faults.store_cut_off,
+            cluster_faults.cut_brokers,
+            cluster_faults.isolate,
+            admin_steps.move_replicas,
+            admin_steps.put_leaders_back,
+            every_s=(0.5, 5.0),
+        ),
+        plan=replace(ONE_IS_ENOUGH, nodes=4),
+        about="one in sync is enough, and whatever happens no page cache is lost",
     ),
     SEASONS_SCENARIO,
 )

@@ -62,8 +62,10 @@ def test_a_lost_follower_leaves_the_isr_and_the_leader_stays_in_its_epoch() -> N
 
 
 def test_a_lost_leader_is_followed_by_the_first_replica_in_sync() -> None:
-    state = election.settle(led_by(1, isr=(1, 3)), there(2, 3), CLEAN)
-    assert leadership(state) == (3, 6, (3,), ())
+    state = election.settle(led_by(1), there(2, 3), CLEAN)
+    assert leadership(state) == (2, 6, (2, 3), ())
+    state = election.settle(led_by(1, isr=(1, 3)), there(2, 3), TWO)
+    assert leadership(state) == (3, 6, (3,), (1,))
 
 
 def test_a_replica_out_of_sync_never_leads_where_elections_are_clean() -> None:
@@ -146,6 +148,59 @@ def test_an_election_by_hand_takes_whoever_is_there() -> None:
     assert leadership(elected) == (3, 6, (3,), ())
 
 
+class TestTheLastOne:
+    """With a minimum of one nobody is eligible beside the last one in sync, which may be registered and yet
+    be gone. So nobody leaves the ISR for its sake before it says so itself."""
+
+    def test_who_is_lost_stays_in_the_isr_until_the_leader_says_otherwise(self) -> None:
+        alone = election.settle(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
+        assert leadership(alone) == (2, 6, (1, 2), ())
+        assert election.settle(alone, there(2, 3), CLEAN) is alone
+        spoken = election.alter_isr(alone, nodes(2), there(2, 3), CLEAN)
+        assert leadership(spoken) == (2, 6, (2,), ())
+
+    def test_a_lost_follower_is_the_business_of_the_leader_as_well(self) -> None:
+        state = led_by(1, isr=(1, 2))
+        assert election.settle(state, there(1, 3), CLEAN) is state
+
+    def test_a_stopping_broker_hands_over_and_is_let_go_by_the_new_leader(self) -> None:
+        state = election.settle(led_by(1, isr=(1, 2)), there(1, 2, 3, stopping=(1,)), CLEAN)
+        assert leadership(state) == (2, 6, (1, 2), ())
+
+    def test_an_intact_one_leads_when_the_last_one_lost_its_page_cache_without_a_word(self) -> None:
+        killed = election.settle(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
+        both_gone = election.settle(killed, there(3), CLEAN)
+        assert leadership(both_gone) == (NO_LEADER, 7, (), (1, 2))
+        powerless = election.withdraw(both_gone, NodeId(2), there(3), CLEAN, is_empty=False)
+        assert leadership(election.settle(powerless, there(2, 3), CLEAN)) == (NO_LEADER, 7, (), (1,))
+        assert leadership(election.settle(powerless, there(1, 2, 3), CLEAN)) == (1, 8, (1,), ())
+
+    def test_it_leads_at_once_when_it_is_back_first(self) -> None:
+        killed = election.settle(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
+        # Broker 1 is registered again before the lease of broker 2, which has no power, is over.
+        assert election.settle(killed, there(1, 2, 3), CLEAN) is killed
+        assert leadership(election.settle(killed, there(1, 3), CLEAN)) == (1, 7, (1, 2), ())
+        powerless = election.withdraw(killed, NodeId(2), there(1, 3), CLEAN, is_empty=False)
+        assert leadership(powerless) == (1, 7, (1,), ())
+
+    def test_who_went_on_alone_by_its_own_word_is_not_passed_over(self) -> None:
+        """It may have acknowledged records since that nobody else has."""
+        alone = election.alter_isr(led_by(1, isr=(1, 2)), nodes(1), there(1, 3), CLEAN)
+        gone = election.settle(alone, there(2, 3), CLEAN)
+        assert leadership(gone) == (NO_LEADER, 6, (), (1,))
+
+    def test_all_that_went_together_are_in_sync_again_with_the_first_that_is_back(self) -> None:
+        gone = led_by(NO_LEADER, isr=(), eligible=(1, 2), last_leader=1)
+        back = election.settle(gone, there(2, 3), CLEAN)
+        assert leadership(back) == (2, 6, (1, 2), ())
+        assert leadership(election.settle(gone, there(2, 3), TWO)) == (2, 6, (2,), (1,))
+
+    def test_a_sole_replica_waits_for_nobody(self) -> None:
+        state = led_by(1, replicas=(1, 2), isr=(1, 2))
+        single = election.reassign(state, nodes(1), there(1, 2), TWO)
+        assert leadership(single) == (1, 6, (1,), ())
+
+
 class TestReassignment:
     def test_replicas_are_added_before_any_is_removed(self) -> None:
         moving = election.reassign(led_by(1), nodes(4, 2, 3), there(1, 2, 3, 4), CLEAN)
@@ -191,8 +246,9 @@ class TestReassignment:
         assert election.cancel_reassignment(moving, there(1, 4), CLEAN) is None
 
 
+@pytest.mark.parametrize("rules", [CLEAN, TWO, UNCLEAN])
 @pytest.mark.parametrize("lost", [(), (1,), (2,), (1, 2), (1, 2, 3)])
-def test_settling_twice_changes_nothing_more(lost: tuple[int, ...]) -> None:
+def test_settling_twice_changes_nothing_more(lost: tuple[int, ...], rules: ElectionRules) -> None:
     standing = there(*(node for node in (1, 2, 3) if node not in lost))
-    once = election.settle(led_by(1), standing, TWO)
-    assert election.settle(once, standing, TWO) is once
+    once = election.settle(led_by(1), standing, rules)
+    assert election.settle(once, standing, rules) is once

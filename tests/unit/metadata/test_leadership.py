@@ -310,8 +310,7 @@ def test_a_replica_on_a_failed_disk_is_not_eligible_whatever_the_minimum() -> No
 
 def test_the_last_replica_leads_again_when_its_disk_is_back() -> None:
     image = without(four_brokers(), 2, 3)
-    assert state_of(image).isr == (1,)
-    image = report(image, 1, 0)
+    image = report(apply(image, alter(image, [1])), 1, 0)
     state = state_of(image)
     assert (state.leader, state.last_leader, state.isr) == (NO_LEADER, 1, ())
     # Not even by force: there is nothing to lead.
@@ -353,8 +352,16 @@ def test_replicas_that_a_start_does_not_find_are_out_of_sync() -> None:
         return {update.partition: update.after for update in updates}
 
     assert withdrawn()[0].isr == (2, 3)
-    alone = settled(without(four_brokers(), 2, 3))
-    image = alone
+    image = settled(without(four_brokers(), 2, 3))
+    trusted = withdrawn()[0]
+    # Nobody left before broker 1 said so: whoever comes back intact may lead.
+    assert (trusted.leader, trusted.eligible) == (NO_LEADER, (1, 2, 3))
+    for number in (0, 1):
+        epochs = {
+            "leader_epoch": state_of(image, number).leader_epoch,
+            "partition_epoch": state_of(image, number).partition_epoch,
+        }
+        image = apply(image, alter(image, [1], partition=number, **epochs))
     trusted = withdrawn()[0]
     assert (trusted.leader, trusted.eligible) == (NO_LEADER, (1,))
     hidden = withdrawn(unreachable=[(topic_id(1), 0)])

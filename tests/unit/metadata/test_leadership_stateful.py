@@ -2,7 +2,7 @@
 reacts late: no committed record is lost in an election that counts as clean, and epochs never lie.
 
 The logs are modelled as lists of records. A high watermark moves only while the ISR has its minimum size,
-which is what makes eligible replicas safe."""
+which is what makes eligible replicas safe. A leader flushes before it goes on alone, where one is enough."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ from millrace.metadata.store import ChangeBatch, KeyChange
 from tests.unit.metadata.worlds import broker, new_topic
 
 BROKERS = (1, 2, 3, 4)
-MIN_ISR = 2
 node_ids = st.sampled_from([NodeId(node_id) for node_id in BROKERS])
 
 
 class Partition(RuleBasedStateMachine):
     """Partition 0 of one topic with three replicas on four brokers."""
 
+    replicas: tuple[int, ...] = (1, 2, 3)
+    min_isr = 2
     image: Image
 
     @override
     def __init__(self) -> None:
         super().__init__()
         self.logs: dict[NodeId, list[int]] = {NodeId(node_id): [] for node_id in BROKERS}
+        self.flushed: dict[NodeId, int] = {NodeId(node_id): 0 for node_id in BROKERS}
         self.committed: list[int] = []
         self.next_record = 0
         self.leaders: dict[int, NodeId] = {}
@@ -61,8 +63,8 @@ class Partition(RuleBasedStateMachine):
         self.image = EMPTY
         for node_id in BROKERS:
             self._do(RegisterBroker(broker(node_id, incarnation="0"), None))
-        configs = {"min.insync.replicas": str(MIN_ISR)}
-        self._do(new_topic("t", 1, configs=configs, assignments={0: [1, 2, 3]}))
+        configs = {"min.insync.replicas": str(self.min_isr)}
+        self._do(new_topic("t", 1, configs=configs, assignments={0: list(self.replicas)}))
         self._remember(None, self.state)
 
     @property
@@ -92,13 +94,16 @@ class Partition(RuleBasedStateMachine):
     def fetch(self, node_id: NodeId) -> None:
         """The follower cuts what the leader does not have, and copies the rest."""
         if node_id in self.state.replicas and node_id in self.image.brokers and node_id != self.state.leader:
-            self.logs[node_id] = list(self.logs[self.state.leader])
+            leader_log = self.logs[self.state.leader]
+            self.flushed[node_id] = min(self.flushed[node_id], _common(self.logs[node_id], leader_log))
+            self.logs[node_id] = list(leader_log)
 
     def move_high_watermark(self) -> None:
-        if len(self.state.isr) < MIN_ISR:
+        if len(self.state.isr) < self.min_isr:
             return
         leader_log = self.logs[self.state.leader]
-        length = min(len(self.logs[node_id]) for node_id in self.state.isr)
+        # A leader counts what a follower has asked for in its own term, so records of others do not count.
+        length = min(_common(leader_log, self.logs[node_id]) for node_id in self.state.isr)
         if length > len(self.committed):
             self.committed = leader_log[:length]
 
@@ -106,7 +111,10 @@ class Partition(RuleBasedStateMachine):
     @rule(node_id=node_ids)
     def shrink_isr(self, node_id: NodeId) -> None:
         if node_id != self.state.leader and node_id in self.state.isr:
-            self._alter([other for other in self.state.isr if other != node_id])
+            isr = [other for other in self.state.isr if other != node_id]
+            if len(isr) == self.min_isr == 1:
+                self.flushed[self.state.leader] = len(self.logs[self.state.leader])
+            self._alter(isr)
 
     def grow_isr(self, node_id: NodeId) -> None:
         is_caught_up = self.logs[node_id] == self.logs[self.state.leader]
@@ -131,8 +139,11 @@ class Partition(RuleBasedStateMachine):
         if node_id in self.image.brokers:
             return
         is_empty = lost == 100
+        if is_empty:
+            self.flushed[node_id] = 0
         if lost is not None:
-            self.logs[node_id] = self.logs[node_id][:-lost]
+            kept = max(len(self.logs[node_id]) - lost, self.flushed[node_id])
+            self.logs[node_id] = self.logs[node_id][:kept]
         self._write(
             withdraw_replicas(self.image, node_id, Policy(), is_trusted=lost is None, is_empty=is_empty)
         )
@@ -244,10 +255,85 @@ def _common(first: list[int], second: list[int]) -> int:
     return length
 
 
-TestPartition = Partition.TestCase
-TestPartition.settings = settings(
+class OneIsEnough(Partition):
+    min_isr = 1
+
+
+class PairOfReplicas(Partition):
+    """One of two is enough, and people keep their hands off: what both had when it was committed is lost only
+    when both have lost something."""
+
+    replicas = (1, 2)
+    min_isr = 1
+
+    @override
+    def __init__(self) -> None:
+        super().__init__()
+        self.holders: dict[int, set[NodeId]] = {}
+        """Of every committed record: those in sync at that moment that have lost nothing since."""
+
+    @override
+    def do_by_hand(self, what: int, goal: list[int]) -> None:
+        """No rule any more."""
+
+    @override
+    def restore_preferred(self) -> None:
+        """Nor this one: events that matter shall be frequent."""
+
+    @override
+    def move_high_watermark(self) -> None:
+        before = len(self.committed)
+        super().move_high_watermark()
+        for record in self.committed[before:]:
+            self.holders[record] = set(self.state.isr)
+
+    @override
+    def grow_isr(self, node_id: NodeId) -> None:
+        super().grow_isr(node_id)
+        if node_id in self.state.isr:
+            for record in self.committed:
+                self.holders[record].add(node_id)
+
+    @override
+    @rule(node_id=st.sampled_from([NodeId(1), NodeId(2)]), is_noticed=st.booleans())
+    def lose(self, node_id: NodeId, is_noticed: bool) -> None:
+        super().lose(node_id, is_noticed)
+
+    @override
+    @rule(node_id=st.sampled_from([NodeId(1), NodeId(2)]), lost=st.sampled_from([None, 1, 2, 100]))
+    def come_back(self, node_id: NodeId, lost: int | None) -> None:
+        if node_id not in self.image.brokers and lost is not None:
+            for holders in self.holders.values():
+                holders.discard(node_id)
+        super().come_back(node_id, lost)
+        self.settle()
+
+    @rule(order=st.permutations([1, 2]), back=st.permutations([1, 2]), lost=st.sampled_from([None, 1, 2]))
+    def both_go(self, order: list[int], back: list[int], lost: int | None) -> None:
+        """Right after something was written; and the first to be back may have lost it."""
+        if self.state.leader in self.image.brokers:
+            self.produce(is_fetched=True)
+        for node_id in order:
+            self.lose(NodeId(node_id), is_noticed=True)
+        first, second = back
+        self.come_back(NodeId(first), lost)
+        self.come_back(NodeId(second), None)
+
+    @invariant()
+    def what_an_intact_replica_has_is_not_passed_over(self) -> None:
+        lost = [record for record in self.holders if record not in self.committed]
+        assert not [record for record in lost if self.holders.pop(record)]
+
+
+SETTINGS = settings(
     max_examples=40,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+TestPartition = Partition.TestCase
+TestPartition.settings = SETTINGS
+TestOneIsEnough = OneIsEnough.TestCase
+TestOneIsEnough.settings = SETTINGS
+TestPairOfReplicas = PairOfReplicas.TestCase
+TestPairOfReplicas.settings = SETTINGS

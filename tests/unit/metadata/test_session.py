@@ -284,6 +284,34 @@ def test_a_broker_that_lost_its_page_cache_does_not_lead_while_another_has_every
     run_virtually(body())
 
 
+@pytest.mark.parametrize("is_intact_first", [True, False])
+@pytest.mark.parametrize("is_lease_over", [True, False])
+def test_an_intact_broker_leads_where_one_in_sync_is_enough(
+    is_intact_first: bool, is_lease_over: bool
+) -> None:
+    """Both in sync go at once, one killed and one without power, and are missed one after the other or not
+    before they are back: who lost nothing must not make way for who did."""
+
+    async def body() -> None:
+        async with cluster_of(1, 2, 3) as cluster:
+            await cluster.create_topic({0: [1, 2]}, {"min.insync.replicas": "1"})
+            cluster.crash(1)
+            cluster.crash(2)
+            if is_lease_over:
+                await cluster.until_led_by(NO_LEADER)
+            for node_id in (1, 2) if is_intact_first else (2, 1):
+                await cluster.start(
+                    node_id, start=2, boot_id="boot" if node_id == 1 else "after the power cut"
+                )
+                await asyncio.sleep(5)
+                # While its lease lives, broker 2 may still be said to lead; back, it must not.
+                assert node_id == 1 or cluster.partition().leader != 2
+            await cluster.until_led_by(1)
+            assert cluster.partition().isr == (1,)
+
+    run_virtually(body())
+
+
 def test_a_restarted_broker_does_not_wait_for_the_lease_of_its_last_run() -> None:
     async def body() -> None:
         async with cluster_of(1) as cluster:
