@@ -75,6 +75,8 @@ class Reconciler:
         self._default_settings = topic_settings({}, self._layers)
         self._settings: dict[TopicId, TopicSettings] = {}
         self._failed: dict[TopicId, None] = {}
+        self._unstarted: dict[TopicId, None] = {}
+        """Topics of which it was said that they cannot be started."""
         self._undeleted: dict[TopicId, None] = {}
         """Deleted topics of which it was said that their logs are still there."""
         self._changed = asyncio.Event()
@@ -141,6 +143,7 @@ class Reconciler:
         for topic_id in difference.removed:
             self._settings.pop(topic_id, None)
             self._failed.pop(topic_id, None)
+            self._unstarted.pop(topic_id, None)
         confirmed = await self._delete_logs(image)
         if self._layers is not layers:
             # Every topic's settings may be different, also of those that did not change themselves.
@@ -216,8 +219,13 @@ class Reconciler:
         try:
             await self._replicas.start(topic, here, self.settings_of(topic))
         except MillraceError as error:
-            log.error("topic %s: partitions cannot be started here: %s", topic.name, error)
-            self._failed[topic.topic_id] = None
+            if topic.topic_id not in self._unstarted:
+                log.error("topic %s: partitions cannot be started here: %s", topic.name, error)
+            self._failed[topic.topic_id] = self._unstarted[topic.topic_id] = None
+            return
+        if topic.topic_id in self._unstarted:
+            del self._unstarted[topic.topic_id]
+            log.info("topic %s: partitions are started now", topic.name)
 
     async def _release(self, topic: TopicState, partitions: Sequence[int]) -> None:
         try:

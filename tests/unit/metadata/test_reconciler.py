@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -248,5 +249,25 @@ def test_what_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
         while not world.metadata.confirmed:
             await asyncio.sleep(0.002)
         assert world.replicas.taken() == [("delete", "a", 1)]
+
+    play(cluster(None), body)
+
+
+def test_what_fails_again_and_again_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk with a thousand topics would fill the log as well."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(reconciler_module, "RETRY_MS", 1)
+
+    async def body(world: World) -> None:
+        world.replicas.failures = [MillraceError("disk full") for _ in range(4)]
+        await world.do(new_topic("a", 1))
+        while not caplog.messages[-1].endswith("started now"):
+            await asyncio.sleep(0.001)
+        assert caplog.messages == [
+            "topic a: partitions cannot be started here: disk full",
+            "topic a: partitions are started now",
+        ]
 
     play(cluster(None), body)
