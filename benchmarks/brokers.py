@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import clusters, frames
 from benchmarks.connection import Connection
 from benchmarks.processes import cpu_seconds, process_tree, resident_mb
-from benchmarks.servers import HOST, KafkaServer, MillraceServer, Server
+from benchmarks.servers import HOST, SHARED_SETTINGS, KafkaServer, MillraceServer, Server
 from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode
 
 KEPT_LOGS: Final = PROJECT_ROOT / ".cache" / "benchmarks" / "logs"
@@ -190,7 +190,7 @@ class BrokerFactory:
         self._work_dir = work_dir
         self.distribution = distribution
         self._command = shlex.split(millrace_command) if millrace_command else [_default_millrace()]
-        self._settings = millrace_settings
+        self._settings = (*(f"{name}={value}" for name, value in SHARED_SETTINGS.items()), *millrace_settings)
         self._brokers: list[Broker] = []
 
     @property
@@ -203,7 +203,7 @@ class BrokerFactory:
         match system:
             case System.KAFKA:
                 assert self.distribution is not None, "Kafka is not available"
-                server = KafkaServer(KafkaNode(self.distribution, directory))
+                server = KafkaServer(KafkaNode(self.distribution, directory, settings=SHARED_SETTINGS))
             case System.MILLRACE:
                 server = MillraceServer(self._command, self._settings, directory)
         return self._known(Broker(system, server, directory))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.servers import HOST, STOP_TIMEOUT_S, KafkaServer, MillraceServer, Server
+from benchmarks.servers import HOST, SHARED_SETTINGS, STOP_TIMEOUT_S, KafkaServer, MillraceServer, Server
 from millrace.cli.etcd import etcd_command
 from tools.kafka_distribution import KafkaDistribution, free_port, kafka_quorum
 
@@ -118,7 +118,9 @@ class ClusterServer:
 
 def kafka_cluster(distribution: KafkaDistribution, directory: Path) -> ClusterServer:
     """Nodes that are brokers and controllers at once, which is the least that Kafka can be run with."""
-    return ClusterServer([KafkaServer(node) for node in kafka_quorum(distribution, directory, BROKERS)])
+    return ClusterServer(
+        [KafkaServer(node) for node in kafka_quorum(distribution, directory, BROKERS, SHARED_SETTINGS)]
+    )
 
 
 def millrace_cluster(command: list[str], settings: Sequence[str], directory: Path) -> ClusterServer:

@@ -11,6 +11,11 @@ from typing import Final, Protocol
 from tools.kafka_distribution import KafkaNode, free_port
 
 HOST: Final = "127.0.0.1"
+SHARED_SETTINGS: Final = {
+    # What a round has written leaves the page cache before the next round: memory that the machine must find,
+    # or get from its host, first costs more CPU time than either broker.
+    "log.segment.delete.delay.ms": "500",
+}
 STOP_TIMEOUT_S: Final = 120.0
 
 

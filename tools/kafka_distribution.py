@@ -311,9 +311,14 @@ class KafkaNode:
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
 
 
-def kafka_quorum(distribution: KafkaDistribution, directory: Path, count: int) -> list[KafkaNode]:
+def kafka_quorum(
+    distribution: KafkaDistribution, directory: Path, count: int, settings: Mapping[str, str] | None = None
+) -> list[KafkaNode]:
     """Nodes that are brokers and controllers of one cluster, each in a directory of its own."""
-    nodes = [KafkaNode(distribution, directory / f"node-{node_id}") for node_id in range(1, count + 1)]
+    nodes = [
+        KafkaNode(distribution, directory / f"node-{node_id}", settings=settings)
+        for node_id in range(1, count + 1)
+    ]
     voters = ",".join(f"{node_id}@127.0.0.1:{node.controller_port}" for node_id, node in enumerate(nodes, 1))
     for node_id, node in enumerate(nodes, 1):
         node.join_quorum(node_id, voters)
