@@ -9,6 +9,7 @@ from typing import Final
 
 from millrace.sim import admin_steps, cluster_faults, directory_faults, faults
 from millrace.sim.clients.producer import Workload
+from millrace.sim.mixtures import BY_PEOPLE, OF_ONE_MACHINE, OF_THE_CLUSTER
 from millrace.sim.older_broker import OlderBroker
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
 from millrace.sim.run import Plan
@@ -223,25 +224,10 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         play=side_by_side(
             faults.kill,
             faults.restart,
-            faults.pause,
-            faults.pause_and_kill,
-            faults.cut_off_client,
-            faults.reset_connections,
-            faults.slow_link,
-            faults.slow_disk,
-            faults.full_disk,
-            faults.failing_disk,
+            *OF_ONE_MACHINE,
             faults.clock_jump,
-            faults.store_outage,
-            faults.store_cut_off,
-            faults.store_compaction,
-            cluster_faults.cut_brokers,
-            cluster_faults.isolate,
-            cluster_faults.quick_failovers,
-            cluster_faults.failover_with_slow_replication,
-            admin_steps.move_replicas,
-            admin_steps.put_leaders_back,
-            admin_steps.change_settings,
+            *OF_THE_CLUSTER,
+            *BY_PEOPLE,
             lines=1,
         ),
         plan=CALM,

@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import admin_steps, cluster_faults, faults
+from millrace.sim import cluster_faults, faults
 from millrace.sim.clients.producer import Workload
 from millrace.sim.faults import Fault, pick_running, start_again
+from millrace.sim.mixtures import BY_PEOPLE, OF_ONE_MACHINE, OF_THE_CLUSTER
 from millrace.sim.playing import Named
 from millrace.sim.run import Plan, Run
 
@@ -91,25 +92,10 @@ BUSY_FAULTS: Final[Sequence[Fault]] = (
     faults.kill,
     faults.power_loss,
     faults.restart,
-    faults.pause,
-    faults.pause_and_kill,
-    faults.cut_off_client,
-    faults.reset_connections,
-    faults.slow_link,
-    faults.slow_disk,
-    faults.full_disk,
-    faults.failing_disk,
-    faults.store_outage,
-    faults.store_cut_off,
-    faults.store_compaction,
-    cluster_faults.cut_brokers,
-    cluster_faults.isolate,
-    cluster_faults.quick_failovers,
-    cluster_faults.failover_with_slow_replication,
+    *OF_ONE_MACHINE,
+    *OF_THE_CLUSTER,
     cluster_faults.rolling_restart,
-    admin_steps.move_replicas,
-    admin_steps.put_leaders_back,
-    admin_steps.change_settings,
+    *BY_PEOPLE,
     clock_step,
 )
 NIGHT_FAULTS: Final[Sequence[Fault]] = (
