@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -23,6 +24,9 @@ from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode
 KEPT_LOGS: Final = PROJECT_ROOT / ".cache" / "benchmarks" / "logs"
 READY_TIMEOUT_S: Final = 180.0
 ADMIN_TIMEOUT_S: Final = 60.0
+# Kafka begins to delete half a minute after its start.
+DELETION_TIMEOUT_S: Final = 45.0
+DELETION_POLL_S: Final = 0.1
 PROBE_INTERVAL_S: Final = 0.005
 DELETE_DELAY_MS: Final = 500
 # Warnings and worse; librdkafka writes to standard error, across the progress bar.
@@ -115,6 +119,16 @@ class Broker:
             admin.delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
         except KafkaException as error:
             raise BrokerFailed(f"{self.system} cannot delete topic {name}: {error}") from error
+
+    def wait_for_deletions(self) -> None:
+        """Return when the files of deleted topics are gone, and what they took of the page cache."""
+        deadline = time.monotonic() + DELETION_TIMEOUT_S
+        while time.monotonic() < deadline and self._has_deleted_files():
+            time.sleep(DELETION_POLL_S)
+
+    def _has_deleted_files(self) -> bool:
+        # Not by a pattern: directories vanish while one looks at them.
+        return any(name.endswith("-delete") for _, names, _ in os.walk(self.directory) for name in names)
 
     def record_count(self, topic: str, partition: int = 0) -> int:
         """How many records the partition holds, as a client is told."""

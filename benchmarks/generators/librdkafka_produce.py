@@ -1,4 +1,4 @@
-"""librdkafka's producer at full speed for a given time; the last flush is inside the measured time.
+"""librdkafka's producer at full speed for a given time or number of bytes; the last flush is measured, too.
 
 Failed messages are not counted here: the caller compares with what the topic holds afterwards.
 """
@@ -32,7 +32,8 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     producer.flush(FLUSH_MS)
     watch = Stopwatch()
     sent = 0
-    while watch.elapsed_s() < arguments["seconds"]:
+    sent_max = int(arguments["bytes_max"] // len(value))
+    while watch.elapsed_s() < arguments["seconds"] and sent < sent_max:
         queued = producer.queue()
         sent += queued
         # A full queue is the normal state here.

@@ -87,6 +87,7 @@ def temporary_topic(broker: Broker, purpose: str, partitions: int = 1) -> Iterat
     broker.create_topic(topic, partitions)
     yield topic
     broker.delete_topic(topic)
+    broker.wait_for_deletions()
 
 
 def new_topic_name(purpose: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from benchmarks.brokers import Broker, BrokerFailed
+from benchmarks.clusters import BROKERS
 from benchmarks.metrics import HALF, Metric
 from benchmarks.profiles import Profile
 from benchmarks.summary import Better, Target
@@ -78,7 +79,7 @@ class ClusterProduce:
     def measure(self, broker: Broker, profile: Profile, scale: float) -> Figures:
         figures: dict[str, float] = {}
         for case in CASES:
-            figures |= _produce(broker, case, profile.produce_s * scale)
+            figures |= _produce(broker, case, profile.produce_s * scale, profile.written_bytes_max // BROKERS)
         figures["cluster-produce.mb"] = broker.resident_mb()
         return figures
 
@@ -124,7 +125,7 @@ class ClusterLatency:
         return figures
 
 
-def _produce(broker: Broker, case: Case, seconds: float) -> Figures:
+def _produce(broker: Broker, case: Case, seconds: float, bytes_max: int) -> Figures:
     with temporary_topic(broker, "cluster", case.partitions) as topic:
         measured = load(
             broker,
@@ -136,6 +137,7 @@ def _produce(broker: Broker, case: Case, seconds: float) -> Figures:
             batch_bytes=case.batch_bytes,
             queue_bytes=QUEUE_BYTES,
             seconds=seconds,
+            bytes_max=bytes_max,
         )
         found = sum(broker.record_count(topic, partition) for partition in range(case.partitions))
         expected = int(measured.result["records_total"])

@@ -107,6 +107,7 @@ class LibrdkafkaProduce:
                         batch_bytes=batch_bytes,
                         queue_bytes=QUEUE_BYTES,
                         seconds=profile.produce_s * scale,
+                        bytes_max=profile.written_bytes_max,
                     )
                     _require_all(broker, topic, int(measured.result["records_total"]))
                 key = f"librdkafka-produce.{size}.{batch_bytes}"
@@ -146,7 +147,7 @@ class WireProduce:
                     record_size=1_000,
                     batch_bytes=batch_bytes,
                     in_flight=IN_FLIGHT,
-                    bytes_max=8e9,
+                    bytes_max=profile.written_bytes_max,
                     seconds=profile.pipelined_s * scale,
                 )
                 _require_all(broker, topic, int(measured.result["records"]))
