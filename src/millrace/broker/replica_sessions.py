@@ -40,6 +40,7 @@ class ReplicaTarget:
     """One partition in a follower's session. Told by the partition what happens there."""
 
     __slots__ = (
+        "agreed_epoch",
         "asked",
         "diverging",
         "error",
@@ -59,6 +60,9 @@ class ReplicaTarget:
         self.asked: FetchPartition | None = None
         self.error = 0
         self.diverging: tuple[int, int] | None = None
+        self.agreed_epoch = -1
+        """The term in which the follower's log was last found to be a part of the leader's. In any other one it
+        may have different records below a high watermark."""
         self.told_high_watermark = -1
         self.is_held_back = False
         """Waits for the quota of its leader; whatever is appended meanwhile, it is told when that is back."""
@@ -267,11 +271,12 @@ class ReplicaSessions:
             if partition is not None:
                 partition.add_replica_reader(target)
         target.error = self._check(session, target, asked, now_ms)
-        if (
-            target.error
-            or target.diverging is not None
-            or (partition is not None and partition.log.log_end_offset > asked.fetch_offset)
-        ):
+        if target.error or target.diverging is not None:
+            target.agreed_epoch = -1
+            session.ready[target] = None
+            return
+        target.agreed_epoch = asked.current_leader_epoch
+        if partition is not None and partition.log.log_end_offset > asked.fetch_offset:
             session.ready[target] = None
         else:
             session.ready.pop(target, None)
@@ -337,6 +342,8 @@ class ReplicaSessions:
         for target in session.moved:
             partition = target.partition
             if partition is None or partition.log.high_watermark == target.told_high_watermark:
+                continue
+            if target.agreed_epoch != partition.leader_epoch:
                 continue
             if target not in session.ready and partition.leadership is not None:
                 by_topic.setdefault(target.topic_id, []).append(self._data(target, partition))

@@ -216,6 +216,44 @@ def test_who_waits_is_told_when_leadership_ends(leader: Leader) -> None:
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_f2_a_high_watermark_is_not_told_to_one_that_asked_in_an_earlier_term(leader: Leader) -> None:
+    """Between the terms another one may have led, and what the follower has from it may differ from what is
+    committed now: it would give its own records out as committed."""
+    leader.append(b"a")
+    session = leader.enter(None, asked(0))
+    assert leader.read(session)[0].records is not None
+    leader.partition.follow(OTHER, LEADER_EPOCH + 1)
+    assert leader.read(session) == [], "there is nothing that it waits for"
+    leader.lead((ME,), LEADER_EPOCH + 2)
+    leader.append(b"b")
+    assert leader.partition.log.high_watermark == 2
+    assert leader.read(session) == []
+    leader.enter(session, asked(2, last_epoch=LEADER_EPOCH + 2, leader_epoch=LEADER_EPOCH + 2))
+    (data,) = leader.read(session)
+    assert (data.error_code, data.high_watermark) == (0, 2), "one who asks in this term is told"
+
+
+def test_f2_a_high_watermark_is_not_told_to_one_that_was_refused_until_it_asks_again(leader: Leader) -> None:
+    """It may ask in the term that this broker is about to begin: nobody has compared their histories yet."""
+    leader.append(b"a")
+    session = leader.enter(None, asked(0, leader_epoch=LEADER_EPOCH + 1))
+    assert leader.read(session)[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    leader.lead((ME,), LEADER_EPOCH + 1)
+    leader.append(b"b")
+    assert leader.partition.log.high_watermark == 2
+    assert leader.read(session) == []
+
+
+def test_f2_a_high_watermark_is_not_told_to_one_with_another_history(leader: Leader) -> None:
+    leader.append(b"a")
+    session = leader.enter(None, asked(3, last_epoch=LEADER_EPOCH - 1))
+    assert leader.read(session)[0].diverging_epoch is not None
+    leader.lead((ME,))
+    leader.append(b"b")
+    assert leader.partition.log.high_watermark == 2
+    assert leader.read(session) == []
+
+
 def test_an_offset_that_is_gone_is_answered_with_where_the_log_begins(leader: Leader) -> None:
     leader.disk.run(leader.partition.log.truncate_fully_and_start_at(100))
     session = leader.enter(None, asked(0))
