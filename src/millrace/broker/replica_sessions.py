@@ -61,8 +61,8 @@ class ReplicaTarget:
         self.error = 0
         self.diverging: tuple[int, int] | None = None
         self.agreed_epoch = -1
-        """The term in which the follower's log was last found to be a part of the leader's. In any other one it
-        may have different records below a high watermark."""
+        """The term in which the follower's log was last found to be a part of the leader's. In any other one
+        it may have different records below a high watermark."""
         self.told_high_watermark = -1
         self.is_held_back = False
         """Waits for the quota of its leader; whatever is appended meanwhile, it is told when that is back."""
