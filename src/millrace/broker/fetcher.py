@@ -470,6 +470,11 @@ class LeaderFetcher:
         except MillraceError as error:
             self._failed(key, followed, error)
             return
+        except Exception:
+            # Nobody but this task would name the partition again.
+            log.exception("%s cannot follow", followed.partition.topic_partition)
+            self._failed(key, followed, None)
+            return
         self._ready(key, followed)
 
     def _ready(self, key: Key, followed: _Followed) -> None:
