@@ -448,6 +448,9 @@ class LeaderFetcher:
         self._failed(key, followed, None)
 
     def _failed(self, key: Key, followed: _Followed, error: MillraceError | None) -> None:
+        if self._followed.get(key) is not followed:
+            # Let go meanwhile. Whoever has its place has named the partition: the leader must not forget it.
+            return
         if error is not None:
             log.warning("%s cannot follow: %s", followed.partition.topic_partition, error)
         delay_ms = min(RETRY_MS << min(followed.failures, 10), RETRY_MS_MAX)

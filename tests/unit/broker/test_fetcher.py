@@ -15,6 +15,7 @@ from millrace.broker.peers import PeerConnection, Peers
 from millrace.broker.throttles import FollowerThrottles
 from millrace.core.ids import NodeId
 from millrace.log.config import LogConfig
+from millrace.log.errors import StorageError
 from millrace.log.partition_log import PartitionLog
 from millrace.metadata.image import EMPTY
 from millrace.replica.partition import Partition, TopicStats
@@ -126,3 +127,33 @@ def test_a_partition_whose_log_failed_in_an_unexpected_way_is_fetched_again_late
     (record,) = [record for record in caplog.records if record.exc_info]
     assert "orders-0" in record.getMessage()
     assert isinstance(record.exc_info and record.exc_info[1], RuntimeError)
+
+
+def test_what_fails_for_a_partition_that_was_let_go_does_not_concern_one_that_is_followed_again(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader was told to forget what it had just been asked for, and sent nothing of it any more."""
+    failing = asyncio.Event()
+
+    async def slow_and_failing(_log: PartitionLog, _offset: int) -> None:
+        await failing.wait()
+        raise StorageError("cut", "orders-0", "the disk is tired")
+
+    async def body() -> None:
+        leader, partition = follower.leader, follower.partitions[0]
+        await follower.start()
+        leader.answer(starts_elsewhere(0))
+        await asyncio.sleep(0)
+        follower.fetchers.unfollow(partition)
+        follower.fetchers.follow(partition)
+        assert leader.named[1:] == [[], [0]]
+        failing.set()
+        await asyncio.sleep(1.0)
+        leader.answer()
+        leader.answer()
+        assert len(leader.named) == 4
+        assert not any(leader.forgotten)
+        follower.fetchers.stop()
+
+    monkeypatch.setattr(PartitionLog, "truncate_fully_and_start_at", slow_and_failing)
+    run_virtually(body())
