@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.ids import TopicId
+from millrace.metadata.committing import OPEN_MS_MAX
 from millrace.metadata.errors import (
     Conflict,
     LeaseExpired,
@@ -35,6 +36,8 @@ RETRY_MS: Final = 100
 RETRY_MS_MAX: Final = 1_000
 TAKEOVER_GRACE_MS: Final = 3_000
 """Beyond a lease's time, for the store to notice that it has ended."""
+PASSING: Final = (StoreUnavailable, LeaseExpired, Conflict, TooManyConflicts)
+"""What may be different in a moment: the store is away, or somebody else was faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,22 @@ class BrokerSession:
 
     async def prepare(self) -> None:
         """See that nothing rests on this broker's last run: what it led is led by others or by nobody, and
-        what it may have lost is not counted on. Raises NodeIdInUse."""
+        what it may have lost is not counted on. Raises NodeIdInUse; StoreUnavailable when the store is away
+        for longer than a start waits for it."""
+        deadline_s = asyncio.get_running_loop().time() + OPEN_MS_MAX / 1000
+        delay_ms = RETRY_MS
+        while True:
+            try:
+                await self._withdraw_last_run()
+                return
+            except PASSING as error:
+                if asyncio.get_running_loop().time() >= deadline_s:
+                    raise
+                log.warning("the last run cannot be ended, trying again in %d ms: %s", delay_ms, error)
+            await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
+            delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+
+    async def _withdraw_last_run(self) -> None:
         await self._replace_predecessor()
         member = self._metadata.image.members.get(self._broker.node_id)
         is_empty = member is not None and not _share(member.directory_ids, self._broker.directory_ids)
@@ -264,7 +282,7 @@ class BrokerSession:
                 )
                 await self._register()
                 return
-            except (StoreUnavailable, LeaseExpired, Conflict, TooManyConflicts) as error:
+            except PASSING as error:
                 log.warning("cannot register, trying again in %d ms: %s", delay_ms, error)
                 await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)

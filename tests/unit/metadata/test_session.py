@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from millrace.core.override import override
+from millrace.metadata.committing import OPEN_MS_MAX
 from millrace.metadata.errors import NodeIdInUse, StoreUnavailable
 from millrace.metadata.image import NO_LEADER
 from millrace.metadata.session import MARGIN_SHARE, TAKEOVER_GRACE_MS, Tenure
@@ -322,6 +323,44 @@ def test_a_restarted_broker_does_not_wait_for_the_lease_of_its_last_run() -> Non
             assert again.metadata.image.brokers[again.node_id].incarnation == "1.2"
 
     run_virtually(body())
+
+
+class TestStoreAwayDuringTheStart:
+    """After it was there in the beginning. It is given the same time to come back as it had to come up."""
+
+    @staticmethod
+    async def start(away_s: float) -> tuple[StoreUnavailable | None, float]:
+        """What came of it, and after which time."""
+        async with cluster_of(1, 2) as cluster:
+            await cluster.create_topic({0: [1, 2]})
+            cluster.crash(1)
+            again = LocalBroker(cluster.store, 1, start=2)
+            await again.metadata.start(cluster.tasks)
+            cluster.store.set_available(False)
+            loop = asyncio.get_running_loop()
+            loop.call_later(away_s, cluster.store.set_available, True)
+            started_at_s = loop.time()
+            failure = None
+            try:
+                await again.session.prepare()
+                assert again.metadata.image.topics["t"].partitions[0].leader != 1
+            except StoreUnavailable as error:
+                failure = error
+            waited_s = loop.time() - started_at_s
+            again.crash()
+            await asyncio.sleep(2 * away_s)
+            return failure, waited_s
+
+    def test_the_start_goes_on_when_it_is_back(self) -> None:
+        failure, waited_s = run_virtually(self.start(5.0))
+        assert failure is None
+        # Whoever watches a store that is away looks again after five seconds at most.
+        assert 5.0 <= waited_s <= 11.0
+
+    def test_who_started_the_broker_is_told_when_it_stays_away(self) -> None:
+        failure, waited_s = run_virtually(self.start(2 * OPEN_MS_MAX / 1000))
+        assert failure is not None
+        assert OPEN_MS_MAX / 1000 <= waited_s <= OPEN_MS_MAX / 1000 + 2.0
 
 
 def test_a_node_id_that_another_broker_holds_is_refused() -> None:
