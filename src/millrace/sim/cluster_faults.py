@@ -63,16 +63,19 @@ async def cut_off_from_the_cluster(run: Run) -> None:
 
 
 async def quick_failovers(run: Run) -> None:
-    """One leader after the other goes before the rest has settled (F1, F2)."""
+    """One leader after the other goes before the rest has settled (F1, F2). One of them may lose power: two
+    that do at the same time take with them what both had acknowledged and neither had flushed."""
     gone: list[Node] = []
+    has_power_to_lose = True
     for _ in range(run.chance.randint(2, 4)):
         node = pick_running(run)
         if node is None:
             break
-        if run.chance.random() < 0.5:
-            node.kill()
-        else:
+        if has_power_to_lose and run.chance.random() < 0.5:
             node.lose_power()
+            has_power_to_lose = False
+        else:
+            node.kill()
         gone.append(node)
         await run.sleep(0.0, 3.0)
         if run.chance.random() < 0.7:
