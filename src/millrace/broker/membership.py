@@ -90,6 +90,7 @@ class Membership:
 
     async def hand_over(self) -> None:
         """Let others lead what they can lead, before requests are refused here."""
+        self._session.will_leave()
         if not self._config().boolean("controlled.shutdown.enable"):
             return
         try:

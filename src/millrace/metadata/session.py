@@ -112,6 +112,7 @@ class BrokerSession:
         self._tenure = Tenure()
         self._lease_id: LeaseId | None = None
         self._is_registered = False
+        self._is_leaving = False
         self._failures_in_a_row = 0
         self._lost = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -169,6 +170,11 @@ class BrokerSession:
         await self._register_again()
         self._task = tasks.create_task(self._run(), name="broker-session")
 
+    def will_leave(self) -> None:
+        """Others notice that this broker closes its ports and end its lease, maybe before it does: then it is
+        not to come back."""
+        self._is_leaving = True
+
     async def leave(self) -> None:
         """End the registration at once, so that nobody waits for the lease to expire."""
         if self._task is not None:
@@ -197,6 +203,8 @@ class BrokerSession:
                 self._is_registered = False
                 self._tenure.end()
                 self._fence("the registration is gone")
+                if self._is_leaving:
+                    return
                 await self._register_again()
 
     async def _renew(self) -> bool:

@@ -222,6 +222,23 @@ def test_a_broker_declared_dead_stops_leading_at_once_and_comes_back() -> None:
     run_virtually(body())
 
 
+def test_a_broker_that_is_about_to_leave_does_not_come_back_when_others_are_quicker() -> None:
+    """They find its port closed while it still brings its logs to the disk."""
+
+    async def body() -> None:
+        async with cluster_of(1, 2) as cluster:
+            await cluster.create_topic({0: [1, 2]})
+            first, second = cluster.brokers[1], cluster.brokers[2]
+            first.session.will_leave()
+            assert await second.metadata.declare_dead(first.node_id, first.session.incarnation)
+            await cluster.until_led_by(2)
+            await asyncio.sleep(10)
+            assert first.session.is_fenced
+            assert list(second.metadata.image.brokers) == [2]
+
+    run_virtually(body())
+
+
 def test_leaving_ends_the_registration_at_once_and_the_membership_never() -> None:
     async def body() -> None:
         async with cluster_of(1, 2) as cluster:
