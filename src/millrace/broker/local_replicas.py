@@ -104,10 +104,12 @@ class LocalReplicas:
         if state.leader_epoch < partition.leader_epoch:
             return
         leads_here = state.leader == self._node_id and not self._is_fenced
+        # Whoever is fenced cannot say who leads, and must not send anybody to itself.
+        leader_id = NO_LEADER if state.leader == self._node_id else state.leader
         if roles is not None and partition.log.home.offline_reason is not None and not leads_here:
             # Nothing can be written here, so there is nothing to fetch.
             roles.forget(partition)
-            partition.follow(state.leader, state.leader_epoch)
+            partition.follow(leader_id, state.leader_epoch)
             self.leadership_changed(partition)
             return
         if leads_here and (len(state.replicas) == 1 or roles is None):
@@ -119,7 +121,6 @@ class LocalReplicas:
         elif leads_here:
             roles.lead(partition, state)
         else:
-            leader_id = NO_LEADER if state.leader == self._node_id else state.leader
             roles.follow(partition, leader_id, state)
         self.leadership_changed(partition)
 
