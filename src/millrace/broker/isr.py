@@ -175,13 +175,18 @@ class IsrKeeper:
 
     async def _ask(self, wishes: Sequence[tuple[Partition, AlterIsr]]) -> None:
         outcomes: list[PartitionState | MetadataError] | None = None
+        obstacle = ""
         while outcomes is None:
             try:
                 outcomes = await self._metadata.alter_isrs([request for _, request in wishes])
             except MetadataError as error:
                 # It may have happened: the wish stays in force until the answer is known.
-                log.warning("the in-sync replicas cannot be told: %s", error)
+                if str(error) != obstacle:
+                    obstacle = str(error)
+                    log.warning("the in-sync replicas cannot be told: %s", obstacle)
                 await asyncio.sleep(RETRY_S)
+        if obstacle:
+            log.info("the in-sync replicas can be told again")
         for (partition, request), outcome in zip(wishes, outcomes, strict=True):
             self._settle(partition, request, outcome)
 

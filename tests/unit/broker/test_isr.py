@@ -4,17 +4,19 @@ disk has what the others leave it with."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
+from millrace.broker import isr
 from millrace.broker.isr import IsrKeeper
 from millrace.core.ids import Epoch, NodeId
 from millrace.log.config import LogConfig
 from millrace.metadata.commands import AlterIsr
-from millrace.metadata.errors import MetadataError
+from millrace.metadata.errors import MetadataError, StoreUnavailable
 from millrace.metadata.image import EMPTY, Image, PartitionState
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition, TopicStats
@@ -37,6 +39,8 @@ class Leader:
         self.partition = Partition(PARTITION, TOPIC_ID, self.disk.log(), TopicStats(), lambda _: None)
         self.asked: list[tuple[tuple[NodeId, ...], int]] = []
         """What it wanted to be in sync, and how much was on its disk then."""
+        self.failures: list[MetadataError] = []
+        """What it hears before it is answered, last first."""
         self.image: Image = EMPTY
         self.register(*REPLICAS)
         partitions = Partitions()
@@ -57,6 +61,8 @@ class Leader:
         )
 
     async def alter_isrs(self, requests: Sequence[AlterIsr]) -> list[PartitionState | MetadataError]:
+        if self.failures:
+            raise self.failures.pop()
         outcomes: list[PartitionState | MetadataError] = []
         for request in requests:
             self.asked.append((tuple(request.isr), self.partition.log.flushed_offset))
@@ -177,3 +183,21 @@ def test_with_a_minimum_of_two_the_controller_takes_out_the_last_other_one_as_we
 def test_nobody_is_taken_out_while_all_are_there(leader: Leader) -> None:
     leader.keep_isr(lambda: leader.lead((ME, FOLLOWER)))
     assert leader.asked == []
+
+
+def test_a_store_that_is_away_is_complained_of_once_until_something_changes(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked several times a second, for as long as it is away: the log would tell of nothing else."""
+    monkeypatch.setattr(isr, "RETRY_S", 0.0)
+    caplog.set_level(logging.INFO, isr.__name__)
+    leader.failures = [StoreUnavailable("it has no leader")] * 3 + [StoreUnavailable("it is away")] * 20
+    leader.register(ME, OTHER)
+    leader.keep_isr(lambda: leader.lead((ME, FOLLOWER)))
+    assert [in_sync for in_sync, _ in leader.asked] == [(ME,)], "it is told when it is back"
+    said = [record.getMessage() for record in caplog.records if "told" in record.getMessage()]
+    assert said == [
+        "the in-sync replicas cannot be told: it is away",
+        "the in-sync replicas cannot be told: it has no leader",
+        "the in-sync replicas can be told again",
+    ]
