@@ -191,7 +191,7 @@ def test_a_store_that_is_away_is_complained_of_once_until_something_changes(
     """It is asked several times a second, for as long as it is away: the log would tell of nothing else."""
     monkeypatch.setattr(isr, "RETRY_S", 0.0)
     caplog.set_level(logging.INFO, isr.__name__)
-    leader.failures = [StoreUnavailable("it has no leader")] * 3 + [StoreUnavailable("it is away")] * 20
+    leader.failures += [StoreUnavailable("it has no leader")] * 3 + [StoreUnavailable("it is away")] * 20
     leader.register(ME, OTHER)
     leader.keep_isr(lambda: leader.lead((ME, FOLLOWER)))
     assert [in_sync for in_sync, _ in leader.asked] == [(ME,)], "it is told when it is back"
