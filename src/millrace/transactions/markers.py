@@ -21,6 +21,7 @@ from millrace.transactions.commands import MarkersWritten, WriteMarkers
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
+RETRY_S_MAX: Final = 1.0
 COMPLETE_RETRY_S: Final = 1.0
 """Until a transaction whose markers are all written is stored as complete, where that was not possible."""
 
@@ -58,15 +59,17 @@ class MarkerSender:
         marker: EndMarker,
         missing: dict[TopicPartition, None],
         partition: TopicPartition,
+        pause_s: float = RETRY_S,
     ) -> None:
         if self._is_over or shard.is_over:
             return
-        again = partial(self._write, shard, effect, marker, missing, partition)
+        longer_s = min(2 * pause_s, RETRY_S_MAX)
+        again = partial(self._write, shard, effect, marker, missing, partition, longer_s)
 
         def written(is_there: bool) -> None:
             if not is_there:
                 self.retries_count += 1
-                asyncio.get_running_loop().call_later(RETRY_S, again)
+                asyncio.get_running_loop().call_later(pause_s, again)
                 return
             missing.pop(partition, None)
             if not missing:
