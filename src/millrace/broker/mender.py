@@ -57,15 +57,24 @@ class Mender:
         state = self._image().partition(partition.topic, partition.index) if damage else None
         if state is None:
             return
-        for segment, damaged in damage:
+        for _, damaged in damage:
+            # A long range comes back in pieces, from its beginning on.
+            while await self._mend_some(partition, state, damaged.next_offset):
+                self.mended_count += 1
+
+    async def _mend_some(self, partition: Partition, state: PartitionState, next_offset: int) -> bool:
+        """Put back what one fetch brings of the range that ends there."""
+        for segment, damaged in damage_of(partition.log):
+            if damaged.next_offset != next_offset:
+                continue
             for node_id in self._healthy(state):
                 try:
                     records = await self._fetch(node_id, partition, damaged)
                     if records and await mend(partition.log, segment, damaged, memoryview(records)):
-                        self.mended_count += 1
-                        break
+                        return True
                 except MillraceError as error:
                     log.info("%s: no copy of damaged records: %s", partition.topic_partition, error)
+        return False
 
     def _healthy(self, state: PartitionState) -> list[NodeId]:
         """Other replicas in sync, the leader first."""
@@ -88,7 +97,8 @@ class Mender:
                         FetchPartition(
                             partition=partition.index,
                             current_leader_epoch=-1,
-                            fetch_offset=damaged.first_offset,
+                            # Those below the log's start may be gone everywhere.
+                            fetch_offset=max(damaged.first_offset, partition.log.log_start_offset),
                             partition_max_bytes=size,
                         )
                     ],

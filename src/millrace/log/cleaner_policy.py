@@ -125,12 +125,13 @@ def plan_job(case: CleaningCase, cleaner: CleanerConfig, now_ms: int) -> Compact
 def _end_of_cleanable(
     log: PartitionLog, segments: tuple[Segment, ...], first_dirty_offset: int, now_ms: int
 ) -> int:
-    """Never the active segment, nothing uncommitted or undecided, nothing younger than the topic allows."""
+    """Never the active segment, nothing uncommitted or undecided, nothing younger than the topic allows, and
+    nothing from damage on: what is in quarantine may come back, and belongs to its segment."""
     limit = min(log.high_watermark, log.last_stable_offset)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     end_offset = segments[0].base_offset
     for segment, following in pairwise(segments):
-        if following.base_offset > limit:
+        if following.base_offset > limit or segment.damage:
             break
         if (
             log.config.min_compaction_lag_ms > 0

@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from millrace.core.ids import TopicPartition
-from millrace.log.quarantine import QUARANTINE_SUFFIX, load_damage
-from millrace.log.segment import LOG_SUFFIX, Segment
+from millrace.log.quarantine import QUARANTINE_SUFFIX, fitted, load_damage
+from millrace.log.segment import LOG_SUFFIX, Segment, segment_path
 from millrace.log.segment_swap import finish_swaps
 from millrace.log.volume import Volume
 
@@ -83,9 +83,17 @@ def find_segments(volume: Volume, directory: str, *, first_offset: int) -> list[
             segments.append(Segment(volume, directory, int(stem), entry.size_bytes))
         elif f".{suffix}" == QUARANTINE_SUFFIX:
             damaged.add(int(stem))
-    for segment in segments:
+    for number, segment in enumerate(segments):
         if segment.base_offset in damaged:
-            segment.damage = load_damage(volume, segment.path(QUARANTINE_SUFFIX)) or ()
+            damaged.remove(segment.base_offset)
+            segment.damage = fitted(
+                load_damage(volume, segment.path(QUARANTINE_SUFFIX)) or (),
+                size_bytes=segment.size_bytes,
+                upper_offset=segments[number + 1].base_offset if number + 1 < len(segments) else None,
+            )
+    for base_offset in damaged:
+        # Its segment was deleted. The next one with that name has nothing to do with it.
+        volume.remove(segment_path(directory, base_offset, QUARANTINE_SUFFIX))
     if not segments:
         segments.append(Segment(volume, directory, first_offset, 0, create=True))
     return segments

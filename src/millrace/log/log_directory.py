@@ -17,7 +17,7 @@ from millrace.core.clock import Clock, IdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition, format_topic_id
 from millrace.log import checkpoints
-from millrace.log.config import LogConfig
+from millrace.log.config import INT64_MAX, LogConfig
 from millrace.log.errors import (
     DirectoryMismatch,
     DiskFailed,
@@ -108,6 +108,7 @@ class LogDirectory:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._saved: dict[str, dict[TopicPartition, int]] = {}
         """What the checkpoints say, by file: what has not changed is not written again."""
+        self._saving = asyncio.Lock()
         self._new_removals: list[_Removal] = []
         self._removals: list[tuple[float, _Removal]] = []
 
@@ -234,6 +235,7 @@ class LogDirectory:
 
     async def _recover(self, item: FoundPartition, found: Survey, config: LogConfig) -> None:
         loop = asyncio.get_running_loop()
+        cleaned_offset = found.cleaner_offsets.get(item.topic_partition, 0)
 
         def work() -> RecoveredLog:
             return recover_log(
@@ -241,6 +243,8 @@ class LogDirectory:
                 item.directory,
                 recovery_point=item.log_end_offset,
                 log_start_offset=found.log_starts.get(item.topic_partition, 0),
+                # A topic that is not compacted any more keeps the gaps.
+                compacted_end=INT64_MAX if config.cleanup_compact else cleaned_offset,
                 index_interval_bytes=config.index_interval_bytes,
                 now_ms=self._clock.wall_ms(),
                 on_bytes=self._count_recovered,
@@ -390,7 +394,7 @@ class LogDirectory:
                 elif loop.time() >= next_high_watermark:
                     next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
                     await self._check_presence()
-                    await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks())
+                    await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
             except StorageError as error:
                 # Disk full, most likely: the next round tries again, and appends report it themselves.
                 logger.warning("background work in %s: %s", self.path, error)
@@ -517,41 +521,57 @@ class LogDirectory:
     # Checkpoints
 
     async def save_checkpoints(self) -> None:
-        await self._save(
-            checkpoints.RECOVERY_POINTS,
-            {partition: log.flushed_offset for partition, log in self.logs.items()},
-        )
+        await self._save(checkpoints.RECOVERY_POINTS, self._recovery_points)
         await self.save_log_start_offsets()
-        await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks())
+        await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
         await self.save_cleaner_offsets()
 
     async def save_log_start_offsets(self) -> None:
-        starts = {
+        await self._save(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
+
+    async def save_cleaner_offsets(self) -> None:
+        await self._save(checkpoints.CLEANER_OFFSETS, self._cleaner_offsets)
+
+    async def lower_recovery_point(self, log: LogFiles) -> None:
+        """After a cut: recovery must not pass over what is written in the place of flushed records."""
+        async with self._saving:
+            # One that was being written may have been the old one still. Until one was written, who knows.
+            saved = self._saved.get(checkpoints.RECOVERY_POINTS)
+        if saved is None or saved.get(log.topic_partition, 0) > log.flushed_offset:
+            await self._save(checkpoints.RECOVERY_POINTS, self._recovery_points)
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {partition: log.flushed_offset for partition, log in self.logs.items()}
+
+    def _log_start_offsets(self) -> dict[TopicPartition, int]:
+        return {
             partition: log.log_start_offset
             for partition, log in self.logs.items()
             if log.log_start_offset > log.segments[0].base_offset
             # An empty log's file may never have been flushed: with it a power loss takes where it began.
             or 0 < log.log_start_offset == log.log_end_offset
         }
-        await self._save(checkpoints.LOG_START_OFFSETS, starts)
 
-    async def save_cleaner_offsets(self) -> None:
-        offsets = {
+    def _cleaner_offsets(self) -> dict[TopicPartition, int]:
+        return {
             partition: log.first_dirty_offset
             for partition, log in self.logs.items()
             if log.first_dirty_offset
         }
-        await self._save(checkpoints.CLEANER_OFFSETS, offsets)
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition: log.high_watermark for partition, log in self.logs.items()}
 
-    async def _save(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        loop = asyncio.get_running_loop()
-        path = f"{self.path}/{name}"
-        if offsets != self._saved.get(name):
-            await loop.run_in_executor(None, checkpoints.write_offsets, self.volume, path, offsets)
-            self._saved[name] = offsets
+    async def _save(self, name: str, offsets_now: Callable[[], dict[TopicPartition, int]]) -> None:
+        """Write a checkpoint. One at a time: two that write the same file would write into each other, and
+        the older one might stay."""
+        async with self._saving:
+            offsets = offsets_now()
+            if offsets != self._saved.get(name):
+                path = f"{self.path}/{name}"
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(None, checkpoints.write_offsets, self.volume, path, offsets)
+                self._saved[name] = offsets
 
     # Sums
 

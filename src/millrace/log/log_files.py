@@ -62,6 +62,9 @@ class LogHome(Protocol):
 
     async def save_log_start_offsets(self) -> None: ...
 
+    async def lower_recovery_point(self, log: LogFiles) -> None:
+        """The log was cut: what takes the place of the lost records is not on the disk because they were."""
+
 
 class LogFiles:
     """Single writer: the loop's thread. For the attributes without underscore see PartitionLog's users."""

@@ -160,6 +160,7 @@ class PartitionLog(LogAppends):
             self.settle()
         truncation.truncate_to(self, offset)
         await self.flush()
+        await self._home.lower_recovery_point(self)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the next batch gets `offset`."""
@@ -167,6 +168,7 @@ class PartitionLog(LogAppends):
             self.settle()
         truncation.truncate_fully_and_start_at(self, offset)
         await self.flush()
+        await self._home.lower_recovery_point(self)
 
     async def delete_records_before(self, offset: int) -> int:
         """Move the log's start up to `offset`, which the high watermark bounds; returns the start."""

@@ -2,8 +2,9 @@
 
 From the recovery point on every batch's checksum is computed. Behind the last good batch lies the torn tail
 of a write that was never finished: it is cut. Damage that has good batches behind it is something else: it
-is put in quarantine, and nothing behind it is touched. Indexes, epochs and producers are then made from the
-good batches.
+is put in quarantine, and nothing behind it is touched. The end of a segment that is missing before another
+segment is such damage, too: a power loss may take a file's content and leave that of the next one. Indexes,
+epochs and producers are then made from the good batches.
 """
 
 from __future__ import annotations
@@ -67,13 +68,15 @@ def recover_log(
     *,
     recovery_point: int,
     log_start_offset: int,
+    compacted_end: int,
     index_interval_bytes: int,
     now_ms: int,
     on_bytes: Callable[[int], None] = lambda size_bytes: None,
 ) -> RecoveredLog:
     """Bring the files of one partition into a sound state.
 
-    Runs in the executor; nobody else uses them yet.
+    Up to `compacted_end` a gap before a segment may be compaction's work; behind it, something is missing
+    there. Runs in the executor; nobody else uses the files yet.
     """
     segments = find_segments(volume, directory, first_offset=log_start_offset)
     for segment in segments:
@@ -100,7 +103,9 @@ def recover_log(
         next_offset = scan.next_offset
         scans.append(scan)
 
-    recovered = _settle(volume, segments, first, scans)
+    recovered = _settle(
+        volume, segments, first, scans, log_start_offset=log_start_offset, compacted_end=compacted_end
+    )
     recovered.scanned_bytes = sum(segments[first + i].size_bytes - scan.start for i, scan in enumerate(scans))
     log_end_offset = recovered.log_end_offset
     known_starts = () if epochs is None else epochs.starts
@@ -289,7 +294,15 @@ def _batch_start_pattern(base_offset: int) -> re.Pattern[bytes]:
     return re.compile(b"(?=(?:%s).{12}\x02)" % alternatives, re.DOTALL)
 
 
-def _settle(volume: Volume, segments: list[Segment], first: int, scans: list[_Scan]) -> RecoveredLog:
+def _settle(
+    volume: Volume,
+    segments: list[Segment],
+    first: int,
+    scans: list[_Scan],
+    *,
+    log_start_offset: int,
+    compacted_end: int,
+) -> RecoveredLog:
     """Cut behind the last good batch, and put in quarantine what is bad before it."""
     last = max((number for number, scan in enumerate(scans) if scan.good_batches), default=0)
     recovered = RecoveredLog(
@@ -306,8 +319,9 @@ def _settle(volume: Volume, segments: list[Segment], first: int, scans: list[_Sc
             segment.rename_to(DELETED_SUFFIX)
             continue
         torn = segment.size_bytes - scan.good_end
-        if torn and number < last:
-            upper = segments[first + number + 1].base_offset
+        upper = segments[first + number + 1].base_offset if number < last else scan.next_offset
+        is_incomplete = scan.next_offset < upper
+        if is_incomplete and (torn or _is_end_missing(segment, upper, log_start_offset, compacted_end)):
             damage = [*damage, DamagedRange(scan.good_end, torn, scan.next_offset, upper)]
         elif torn:
             recovered.truncated_bytes += torn
@@ -318,7 +332,7 @@ def _settle(volume: Volume, segments: list[Segment], first: int, scans: list[_Sc
         save_damage(volume, segment.path(QUARANTINE_SUFFIX), segment.damage)
         for damaged in damage:
             logger.error(
-                "%s: %d bytes at %d are damaged, offsets %d to %d are in quarantine",
+                "%s: %d bytes at %d are damaged or missing, offsets %d to %d are in quarantine",
                 segment.file.path,
                 damaged.size_bytes,
                 damaged.position,
@@ -327,6 +341,14 @@ def _settle(volume: Volume, segments: list[Segment], first: int, scans: list[_Sc
             )
             recovered.damage.append((segment.file.path, damaged))
     return recovered
+
+
+def _is_end_missing(segment: Segment, upper_offset: int, log_start_offset: int, compacted_end: int) -> bool:
+    """Whether a segment whose batches end before the next one begins has lost some."""
+    if upper_offset <= log_start_offset:
+        return False
+    was_known = any(known.next_offset >= upper_offset for known in segment.damage)
+    return was_known or upper_offset > compacted_end
 
 
 def _recover_producers(

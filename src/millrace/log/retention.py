@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from millrace.log.errors import DiskFull, OffsetOutOfRange
-from millrace.log.quarantine import QUARANTINE_SUFFIX
 from millrace.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
         deleted += _delete_while(log, is_excess)
     if config.retention_ms >= 0:
         oldest_ms = now_ms - config.retention_ms
-        deleted += _delete_while(log, lambda segment, _: segment.largest_timestamp() < oldest_ms)
+        deleted += _delete_while(log, lambda segment, _: segment.retention_timestamp() < oldest_ms)
     return deleted
 
 
@@ -81,8 +80,7 @@ def delete_oldest(log: PartitionLog, count: int) -> None:
     for segment in gone:
         logger.info("%s: deleting the segment at %d", log.topic_partition, segment.base_offset)
         moved = segment.rename_to(DELETED_SUFFIX)
-        beside = [segment.path(suffix) for suffix in (SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)]
-        log.home.remove_later([*moved, *beside], log.config.file_delete_delay_ms)
+        log.home.remove_later([*moved, segment.path(SNAPSHOT_SUFFIX)], log.config.file_delete_delay_ms)
 
 
 def _move_start(log: PartitionLog, offset: int) -> None:

@@ -15,7 +15,7 @@ from millrace.log.config import INT64_MAX, LogConfig
 from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk
 from millrace.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from millrace.log.offset_index import OffsetIndex
-from millrace.log.quarantine import DamagedRange
+from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange
 from millrace.log.sparse_index import STORE_AT_BYTES
 from millrace.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.time_index import TimeIndex
@@ -286,7 +286,7 @@ class Segment:
         """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`."""
         size_bytes = self.size_bytes
         read_at = self.file.handle().read_at
-        damage = {damaged.position: damaged.size_bytes for damaged in self.damage} if self.damage else None
+        damage = self._damaged_bytes() if self.damage else None
         chunk = b""
         chunk_start = chunk_last = position
         while position < size_bytes:
@@ -312,12 +312,12 @@ class Segment:
         """Position and header of the batches from a batch's start on. Damaged ranges are left out."""
         end = self.size_bytes if end is None else end
         read_at = self.file.handle().read_at
-        damage = {damaged.position: damaged for damaged in self.damage}
+        damage = self._damaged_bytes()
         chunk = b""
         chunk_start = position
         while position < end:
             if damage and position in damage:
-                position += damage[position].size_bytes
+                position += damage[position]
                 continue
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
@@ -332,6 +332,10 @@ class Segment:
                 raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
             yield position, header
             position += LENGTH_END + length
+
+    def _damaged_bytes(self) -> dict[int, int]:
+        """How many bytes to pass over, by position: nobody gets past a range without any."""
+        return {damaged.position: damaged.size_bytes for damaged in self.damage if damaged.size_bytes}
 
     def _remember_hint(self, base_offset: int, position: int) -> None:
         hints = self._hints
@@ -439,8 +443,14 @@ class Segment:
             break
         return next_offset
 
+    def retention_timestamp(self) -> int:
+        """For retention: what is in quarantine may be younger than all the rest, but not than the file."""
+        if self.damage:
+            return max(self.largest_timestamp(), self._volume.modified_ms(self.file.path))
+        return self.largest_timestamp()
+
     def largest_timestamp(self) -> int:
-        """For retention: of the records, or of the file if they have none."""
+        """Of the records, or of the file if they have none."""
         if self.max_timestamp < 0 and self.size_bytes > 0:
             self.max_timestamp = self.time_index.last_timestamp
             self.max_timestamp_offset = self.time_index.last_offset
@@ -501,7 +511,7 @@ class Segment:
         """Move all files of the segment out of the way; returns their new paths."""
         self.close()
         moved = []
-        for own in (LOG_SUFFIX, *INDEX_SUFFIXES):
+        for own in (LOG_SUFFIX, *INDEX_SUFFIXES, QUARANTINE_SUFFIX):
             source = self.path(own)
             target = source + suffix
             try:

@@ -38,12 +38,12 @@ class CleanableSegment(NamedTuple):
 
 
 def cleanable(log: PartitionLog) -> list[CleanableSegment]:
-    """The sealed segments whose records are all committed and belong to no open transaction."""
+    """The sealed segments whose records are all there, committed and in no open transaction."""
     segments = log.segments
     limit = min(log.high_watermark, log.last_stable_offset)
     found = []
     for segment, following in pairwise(segments):
-        if following.base_offset > limit:
+        if following.base_offset > limit or segment.damage:
             break
         if following.base_offset <= log.log_start_offset:
             continue

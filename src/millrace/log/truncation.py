@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.log import producer_snapshots
-from millrace.log.quarantine import QUARANTINE_SUFFIX, save_damage
+from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.segment import DELETED_SUFFIX, TXN_INDEX_SUFFIX, Segment
 
 if TYPE_CHECKING:
@@ -26,19 +26,22 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
         truncate_fully_and_start_at(log, offset)
         return
     kept = [segment for segment in log.segments if segment.base_offset < offset]
-    _delete_newest_first(log, log.segments[len(kept) :])
     active = kept[-1]
-    end_offset = offset
-    found = active.locate(offset) if active.size_bytes else None
-    if found is not None:
+    damaged = _damage_at_end(active, offset)
+    if damaged is not None and damaged.first_offset < log.log_start_offset <= offset:
+        # Nothing good is left from the log's start on.
+        truncate_fully_and_start_at(log, log.log_start_offset)
+        return
+    _delete_newest_first(log, log.segments[len(kept) :])
+    if damaged is not None:
+        end_offset = damaged.first_offset
+        _cut(log, active, damaged.position, end_offset)
+    elif (found := active.locate(offset) if active.size_bytes else None) is not None:
         end_offset = min(offset, found.base_offset)
-        had_damage = bool(active.damage)
-        active.truncate_to(found.position, end_offset)
-        if log.home.volume.exists(active.path(TXN_INDEX_SUFFIX)):
-            # An entry that came back would hide other records, which are to take the place of the lost ones.
-            log.sync_later(active.path(TXN_INDEX_SUFFIX))
-        if had_damage:
-            save_damage(log.home.volume, active.path(QUARANTINE_SUFFIX), active.damage)
+        _cut(log, active, found.position, end_offset)
+    else:
+        # Compaction may have left no batch that reaches up to the offset.
+        end_offset = min(offset, active.open_tail())
     _end_at(log, kept, end_offset)
 
 
@@ -52,6 +55,25 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
     _end_at(log, [segment], offset)
     log.epochs.clear()
     log.epochs_changed()
+
+
+def _damage_at_end(segment: Segment, offset: int) -> DamagedRange | None:
+    """What would be the last thing in a segment that is cut at `offset`, if it is damaged. It goes as well: a
+    replica says what it has, and gets the rest from its leader."""
+    for damaged in segment.damage:
+        if damaged.first_offset <= offset <= damaged.next_offset:
+            return damaged
+    return None
+
+
+def _cut(log: PartitionLog, segment: Segment, position: int, end_offset: int) -> None:
+    had_damage = bool(segment.damage)
+    segment.truncate_to(position, end_offset)
+    if log.home.volume.exists(segment.path(TXN_INDEX_SUFFIX)):
+        # An entry that came back would hide other records, which are to take the place of the lost ones.
+        log.sync_later(segment.path(TXN_INDEX_SUFFIX))
+    if had_damage:
+        save_damage(log.home.volume, segment.path(QUARANTINE_SUFFIX), segment.damage)
 
 
 def _delete_newest_first(log: PartitionLog, segments: Sequence[Segment]) -> None:

@@ -11,6 +11,7 @@ from millrace.log import checkpoints
 from millrace.log.batch_reader import read_batches
 from millrace.log.offset_index import ENTRY as OFFSET_ENTRY
 from millrace.log.producer_state import decode_snapshot
+from millrace.log.quarantine import load_damage
 from millrace.log.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX
 from millrace.log.stored_files import PER_SEGMENT, FileKind, StoredFile, find_files, read_checkpoint
 from millrace.log.time_index import ENTRY as TIME_ENTRY
@@ -108,7 +109,9 @@ class _Check:
                 # With its segment if that is there: then their entries can be compared.
                 if not self._volume.exists(_sibling(file, LOG_SUFFIX)):
                     self._problem(file, -1, "an index without a log")
-            case FileKind.PROPERTIES | FileKind.QUARANTINE | FileKind.OTHER:
+            case FileKind.QUARANTINE:
+                self._quarantine(file)
+            case FileKind.PROPERTIES | FileKind.OTHER:
                 return
 
     def _log(self, file: StoredFile) -> Iterator[int]:
@@ -163,6 +166,15 @@ class _Check:
         for number, entry in enumerate(aborted):
             if not 0 <= entry.first_offset <= entry.last_offset:
                 self._problem(file, number * TXN_ENTRY_SIZE, "a transaction that ends before it begins")
+
+    def _quarantine(self, file: StoredFile) -> None:
+        damage = load_damage(self._volume, file.path)
+        if damage is None:
+            self._problem(file, -1, "not a whole list of damaged ranges")
+        for damaged in damage or ():
+            offsets = f"offsets {damaged.first_offset} to {damaged.next_offset - 1}"
+            what = f"{damaged.size_bytes} bytes of the segment" if damaged.size_bytes else "its missing end"
+            self.problem(_sibling(file, LOG_SUFFIX), damaged.position, f"in quarantine: {what}, {offsets}")
 
     def _leader_epochs(self, file: StoredFile) -> None:
         rows = read_checkpoint(self._volume, file)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from millrace.core.ids import TopicId, TopicPartition
@@ -15,6 +16,7 @@ from millrace.log.config import LogConfig
 from millrace.log.log_directory import LogDirectory
 from millrace.log.partition_log import PartitionLog
 from millrace.log.volume import Volume
+from millrace.sim.volume import SimVolume
 from millrace.wire.records import Record, build_batch, read_records, split_batches
 
 T = TypeVar("T")
@@ -78,6 +80,9 @@ class Disk:
         self.config = config or LogConfig()
         self.clock = FixedClock()
         self.loop = asyncio.new_event_loop()
+        if isinstance(volume, SimVolume):
+            # Recovery uses several threads, and the simulated disk is made for one.
+            self.loop.set_default_executor(ThreadPoolExecutor(1))
         self.directory = self.open()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -22,6 +22,7 @@ from millrace.log.dump import Row, dump
 from millrace.log.errors import FileMissing
 from millrace.log.log_directory import LogDirectory
 from millrace.log.partition_log import PartitionLog
+from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.verify import VerifyResult, verify
 from millrace.log.volume import DiskVolume
 from millrace.wire.compression import Codec
@@ -163,6 +164,22 @@ def test_a_partition_and_one_file_can_be_asked_for_alone(data: Path) -> None:
     assert check(segment(data, 1, ".index")).is_sound
     with pytest.raises(FileMissing):
         check(data / "nothing")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 70])
+def test_quarantine_is_shown_and_a_problem(data: Path, size_bytes: int) -> None:
+    log = segment(data, 0)
+    position = log.stat().st_size - size_bytes
+    damaged = DamagedRange(position, size_bytes, 7, 9)
+    save_damage(DiskVolume(), str(log.with_suffix(QUARANTINE_SUFFIX)), (damaged,))
+    found = [problem for problem in check(data).problems if "quarantine" in problem.what]
+    assert [(problem.path, problem.position) for problem in found] == [(str(log), position)]
+    assert "offsets 7 to 8" in found[0].what
+    assert ("missing" in found[0].what) == (size_bytes == 0)
+    rows = [row for row in rows_of(data) if row["type"] == "quarantine"]
+    assert [
+        (row["position"], row["size_bytes"], row["first_offset"], row["next_offset"]) for row in rows
+    ] == [damaged]
 
 
 def rows_of(path: Path) -> list[Row]:

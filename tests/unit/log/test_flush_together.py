@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,8 +52,6 @@ def test_few_logs_leave_the_rest_of_the_disk_alone(disk: Disk, monkeypatch: pyte
 
 
 def test_what_was_flushed_together_survives_a_power_loss(disk: Disk, sim_volume: SimVolume) -> None:
-    # Recovery uses several threads, and the simulated disk is made for one.
-    disk.loop.set_default_executor(ThreadPoolExecutor(1))
     for number, log in enumerate(_logs(disk)):
         append(log, b"%d" % number)
     disk.run(disk.directory.flush_dirty())

@@ -17,6 +17,7 @@ from millrace.core.override import override
 from millrace.log.config import LogConfig
 from millrace.log.errors import CorruptLog
 from millrace.log.partition_log import PartitionLog
+from millrace.log.quarantine import DamagedRange
 from millrace.log.volume import DiskVolume, Volume
 from millrace.sim.volume import SimVolume
 from millrace.wire.records import read_records, split_batches
@@ -246,13 +247,76 @@ class LogModelWithPowerLoss(LogModel):
             base for base in self.batches if any(d.first_offset <= base < d.next_offset for d in lost)
         ]:
             del self.batches[base]
+        for base, values in self.batches.items():
+            if base >= self.log.log_start_offset:
+                assert self.read_batches(base, 1, end) == [(base, values)]
         if lost:
+            self.die_unmended(lost)
             # Going on with holes is another test's matter: here they would only hide other faults.
             self.disk.run(
                 self.log.truncate_to(max(min(d.first_offset for d in lost), self.log.log_start_offset))
             )
             self.log.high_watermark = self.log.log_end_offset
             self.forget_from(self.log.log_end_offset)
+
+    def die_unmended(self, lost: list[DamagedRange]) -> None:
+        """By now the recovery point lies behind what is lost."""
+        self.disk.abandon()
+        self.disk.open()
+        self.log = self.disk.log()
+        assert [damaged for segment in self.log.segments for damaged in segment.damage] == lost
+
+
+def after_power_loss() -> LogModelWithPowerLoss:
+    """A log that was told of its power loss before anything happened, as in the examples below."""
+    model = LogModelWithPowerLoss()
+    model.flush()
+    model.lose_power(lose_everything=False, seed=0)
+    model.append_several_at_once(count=1, size=0)
+    model.roll()
+    return model
+
+
+@pytest.mark.parametrize("limit_share", [0.0, 1.0])
+def test_a_closed_segment_that_lost_all_it_held(limit_share: float) -> None:
+    """Found by the model: the next segment was there, and a read at 0 gave offset 1."""
+    model = after_power_loss()
+    model.append_several_at_once(count=1, size=0)
+    model.apply_retention(retention_bytes=71)
+    model.append_several_at_once(count=1, size=0)
+    model.lose_power(lose_everything=False, seed=1)
+    model.offsets_are_in_order()
+    model.read(limit_share=limit_share, max_bytes=1, share=0.0)
+    model.teardown()
+
+
+def test_a_log_that_is_cut_where_a_closed_segment_lost_its_end() -> None:
+    """Found by the model: the log's end went back behind the high watermark when it was looked at."""
+    model = after_power_loss()
+    model.apply_retention(retention_bytes=1)
+    model.append_several_at_once(count=2, size=0)
+    model.apply_retention(retention_bytes=141)
+    model.append_several_at_once(count=1, size=0)
+    model.lose_power(lose_everything=False, seed=440)
+    model.index_entries_point_at_their_batches()
+    model.offsets_are_in_order()
+    model.append(count=1, size=0, idempotent=False)
+    model.offsets_are_in_order()
+    model.teardown()
+
+
+def test_what_was_written_after_a_cut_is_not_flushed_because_what_was_cut_off_was() -> None:
+    """Found by the model: the recovery point stayed behind what took the place of the lost records."""
+    model = LogModelWithPowerLoss()
+    model.append(count=2, size=0, idempotent=False)
+    model.die_and_start_again()
+    model.truncate(share=0.5)
+    model.append(count=1, size=0, idempotent=False)
+    model.roll()
+    model.die_and_start_again()
+    model.lose_power(lose_everything=False, seed=0)
+    model.offsets_are_in_order()
+    model.teardown()
 
 
 class LogModelOnDisk(LogModel):

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from millrace.log.errors import LogDirectoryOffline, StorageError
 from millrace.log.log_directories import LogDirectories
+from millrace.log.mending import damage_of, mend
 from millrace.log.moving import LogCopy, OriginalGone, read_origins
 from millrace.log.partition_log import PartitionLog
+from millrace.log.quarantine import DamagedRange
 from millrace.sim.volume import SimVolume
 from millrace.wire.records import ControlMarker, ControlType, build_marker
 from tests.unit.log.disks import Disks
@@ -186,6 +188,49 @@ def test_damage_stays_in_quarantine(disks: Disks, sim_volume: SimVolume) -> None
     disks.abandon()
     disks.open()
     assert disks.log().segments[0].damage == damage
+
+
+@pytest.mark.parametrize("is_mended_meanwhile", [False, True])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_what_a_segment_lost_can_be_mended_after_the_move(
+    disks: Disks, sim_volume: SimVolume, kept: int, is_mended_meanwhile: bool
+) -> None:
+    log = filled(disks)
+    values, second = read_values(log), log.segments[1].base_offset
+    first = log.segments[0].file
+    content = first.read_at(0, log.segments[0].size_bytes)
+    position = [position for position, _ in log.segments[0].headers()][kept]
+    first.truncate(position)
+    disks.abandon()
+    disks.open()
+    lost = DamagedRange(position, 0, kept, second)
+    log = disks.log()
+    assert log.segments[0].damage == (lost,)
+
+    def mend_it() -> None:
+        segment = disks.log().segments[0]
+        assert disks.run(mend(disks.log(), segment, lost, memoryview(content[position:])))
+
+    if is_mended_meanwhile:
+        copy = copying(disks)
+        disks.run(copy.copy_some(1 << 20))
+        mend_it()
+        disks.finish_moves()
+    else:
+        disks.move("/b")
+        assert disks.log().segments[0].damage == (lost,)
+        disks.abandon()
+        disks.open()
+        assert disks.log().segments[0].damage == (lost,)
+        mend_it()
+    assert disks.home() == "/b"
+    for _ in range(2):
+        log = disks.log()
+        log.high_watermark = log.log_end_offset
+        assert damage_of(log) == []
+        assert read_values(log) == values
+        disks.abandon()
+        disks.open()
 
 
 def test_whoever_waits_for_the_disk_hears_of_the_copy(disks: Disks) -> None:

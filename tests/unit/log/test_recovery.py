@@ -5,16 +5,19 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from millrace.log.cleaner_policy import assess
 from millrace.log.config import LogConfig
 from millrace.log.epochs import load_epochs
 from millrace.log.errors import CorruptLog
 from millrace.log.partition_log import PartitionLog
 from millrace.log.producer_state import decode_snapshot, encode_snapshot
-from millrace.log.quarantine import QUARANTINE_SUFFIX
+from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.sim.volume import SimVolume
+from millrace.wire.records import read_records, split_batches
 from tests.unit.log.support import NOW_MS, OTHER_TOPIC_ID, PARTITION, TOPIC_ID, Disk, append, read_values
 
 MakeDisk = Callable[[LogConfig], Disk]
@@ -94,6 +97,222 @@ def test_a_segment_that_lost_its_end_keeps_the_segments_behind_it(disk: Disk, si
         log.read(3, 1 << 20, 40, True)
     assert refused.value.next_offset == second
     assert [offset for offset, _ in read_values(log, second)] == list(range(second, 40))
+
+
+def missing_from(log: PartitionLog, first_offset: int, next_offset: int) -> None:
+    """Check that the log has a hole there, says so, and is whole around it."""
+    end = log.high_watermark = log.log_end_offset
+    for offset in range(first_offset, next_offset):
+        with pytest.raises(CorruptLog) as refused:
+            log.read(offset, 1 << 20, end, True)
+        assert refused.value.next_offset == next_offset
+    before: list[int] = []
+    while len(before) < first_offset:
+        found = log.read(len(before), 1 << 20, end, True).read()
+        before += [
+            record.offset for batch in split_batches(memoryview(found)) for record in read_records(batch)
+        ]
+    assert before == list(range(first_offset))
+    assert [offset for offset, _ in read_values(log, next_offset)] == list(range(next_offset, end))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 15])
+def test_a_segment_that_ends_too_early_has_lost_batches(disk: Disk, sim_volume: SimVolume, kept: int) -> None:
+    """No byte is wrong: a power loss took what one file had not flushed, and left it to the next one."""
+    log = filled(disk, 40)
+    second = log.segments[1].base_offset
+    assert kept < second
+    sim_volume.file(LOG_0).truncate(positions(log)[kept])
+    log = restart(disk)
+    size_bytes = log.segments[0].size_bytes
+    assert disk.directory.recovered[PARTITION].damage == [
+        (LOG_0, DamagedRange(size_bytes, 0, kept, second)),
+    ]
+    missing_from(log, kept, second)
+    # Whether the end was in order or not: the recovery point lies behind the hole by now.
+    for start_again in (Disk.reopen, restart, Disk.reopen):
+        log = start_again(disk)
+        assert log.log_end_offset == 40
+        assert log.segments[0].damage == (DamagedRange(size_bytes, 0, kept, second),)
+        missing_from(log, kept, second)
+    append(log, b"more")
+    assert read_values(log, second)[-1] == (40, b"more")
+    # And where all of it is read again.
+    disk.abandon()
+    sim_volume.remove("/data/recovery-point-offset-checkpoint")
+    disk.open()
+    missing_from(disk.log(), kept, second)
+
+
+def test_a_segment_that_is_missing_between_others_is_missed(disk: Disk, sim_volume: SimVolume) -> None:
+    log = filled(disk, 40)
+    first, second, third = log.segments
+    for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+        sim_volume.remove(second.path(suffix))
+    for start_again in (restart, Disk.reopen, restart):
+        log = start_again(disk)
+        assert [segment.base_offset for segment in log.segments] == [0, third.base_offset]
+        assert log.segments[0].damage == (
+            DamagedRange(first.size_bytes, 0, second.base_offset, third.base_offset),
+        )
+        missing_from(log, second.base_offset, third.base_offset)
+
+
+def test_compaction_leaves_gaps_that_are_no_damage(disk: Disk, sim_volume: SimVolume) -> None:
+    compacted = replace(disk.config, cleanup_compact=True)
+    uncompacted, disk.config = disk.config, compacted
+    log = filled(disk, 40)
+    second = log.segments[1].base_offset
+    sim_volume.file(LOG_0).truncate(positions(log)[3])
+    log = restart(disk)
+    assert not disk.directory.recovered[PARTITION].damage
+    assert [offset for offset, _ in read_values(log)] == [*range(3), *range(second, 40)]
+    # They stay when the topic is no longer compacted: the cleaner has noted how far it came.
+    disk.config = uncompacted
+    log.first_dirty_offset = second
+    disk.run(disk.directory.save_cleaner_offsets())
+    sim_volume.remove("/data/recovery-point-offset-checkpoint")
+    log = restart(disk)
+    assert not disk.directory.recovered[PARTITION].damage
+    assert [offset for offset, _ in read_values(log)] == [*range(3), *range(second, 40)]
+
+
+def test_what_is_missing_stays_missing_when_the_topic_is_compacted_later(
+    disk: Disk, sim_volume: SimVolume
+) -> None:
+    log = filled(disk, 40)
+    second = log.segments[1].base_offset
+    sim_volume.file(LOG_0).truncate(positions(log)[3])
+    log = restart(disk)
+    disk.config = replace(disk.config, cleanup_compact=True)
+    log.set_config(disk.config)
+    assert log.cleanable() == []
+    assert assess(log, NOW_MS).end_offset == 0
+    disk.abandon()
+    sim_volume.remove("/data/recovery-point-offset-checkpoint")
+    disk.open()
+    missing_from(disk.log(), 3, second)
+
+
+def test_nobody_misses_what_lies_below_the_logs_start(disk: Disk, sim_volume: SimVolume) -> None:
+    log = filled(disk, 40)
+    second = log.segments[1].base_offset
+    disk.run(log.flush())
+    file = sim_volume.file(LOG_0)
+    file.truncate(positions(log)[3])
+    file.sync()
+    # The segment is deleted, and its name comes back with the power.
+    disk.run(log.delete_records_before(second + 1))
+    disk.abandon()
+    sim_volume.crash()
+    assert sim_volume.exists(LOG_0)
+    sim_volume.remove("/data/recovery-point-offset-checkpoint")
+    disk.open()
+    assert not disk.directory.recovered[PARTITION].damage
+    log = disk.log()
+    log.high_watermark = log.log_end_offset
+    assert [offset for offset, _ in read_values(log)] == list(range(second + 1, 40))
+
+
+def test_garbage_behind_a_complete_segment_is_cut(disk: Disk, sim_volume: SimVolume) -> None:
+    log = filled(disk, 40)
+    size_bytes = log.segments[0].size_bytes
+    sim_volume.file(LOG_0).write_at(size_bytes, bytes(500))
+    log = restart(disk)
+    assert not disk.directory.recovered[PARTITION].damage
+    assert log.segments[0].size_bytes == sim_volume.file(LOG_0).size_bytes() == size_bytes
+    assert len(read_values(log)) == 40
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3, 4, 10, 15, 16, 17])
+@pytest.mark.parametrize("torn_bytes", [0, 20])
+def test_a_log_is_cut_in_a_hole(disk: Disk, sim_volume: SimVolume, offset: int, torn_bytes: int) -> None:
+    log = filled(disk, 40)
+    assert log.segments[1].base_offset == 16
+    sim_volume.file(LOG_0).truncate(positions(log)[3] + torn_bytes)
+    log = restart(disk)
+    disk.run(log.truncate_to(offset))
+    end = offset if offset == 17 else min(offset, 3)
+    for _ in range(2):
+        assert log.log_end_offset == end
+        assert log.high_watermark <= end
+        log.high_watermark = end
+        log.require_writable_tail()
+        assert log.log_end_offset == end
+        assert bool(log.segments[0].damage) == (offset == 17)
+        log = disk.reopen()
+    for number in range(end, 40):
+        append(log, b"again %d" % number + bytes(50))
+    for start_again in (Disk.reopen, restart):
+        log = start_again(disk)
+        log.high_watermark = log.log_end_offset
+        if offset < 17:
+            assert [offset for offset, _ in read_values(log)] == list(range(40))
+        else:
+            missing_from(log, 3, 16)
+
+
+def test_a_log_is_cut_in_damage_in_the_middle(disk: Disk, sim_volume: SimVolume) -> None:
+    log = filled(disk, 10)
+    sim_volume.flip_bit(LOG_0, positions(log)[4] + 70)
+    log = restart(disk)
+    disk.run(log.truncate_to(4))
+    assert log.segments[0].damage == ()
+    append(log, b"again")
+    log = disk.reopen()
+    log.high_watermark = log.log_end_offset
+    assert [offset for offset, _ in read_values(log)] == list(range(5))
+
+
+def test_a_log_whose_start_lies_in_a_hole_is_cut_behind_it(disk: Disk, sim_volume: SimVolume) -> None:
+    log = filled(disk, 40)
+    sim_volume.file(LOG_0).truncate(positions(log)[3])
+    log = restart(disk)
+    disk.run(log.delete_records_before(10))
+    disk.run(log.truncate_to(12))
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    append(log, b"again")
+    log = disk.reopen()
+    log.high_watermark = log.log_end_offset
+    assert read_values(log) == [(10, b"again")]
+
+
+def test_a_segments_quarantine_goes_with_it(disk: Disk, sim_volume: SimVolume) -> None:
+    """A later segment with the same name is another one."""
+    log = filled(disk, 40)
+    second = log.segments[1]
+    sim_volume.flip_bit(second.file.path, 70)
+    log = restart(disk)
+    assert log.segments[1].damage
+    disk.run(log.truncate_to(second.base_offset))
+    for number in range(second.base_offset, 40):
+        append(log, b"again %d" % number + bytes(50))
+    disk.run(log.roll())
+    log = disk.reopen()
+    log.high_watermark = log.log_end_offset
+    assert [offset for offset, _ in read_values(log)] == list(range(40))
+
+
+def test_a_quarantine_without_a_segment_is_forgotten(disk: Disk, sim_volume: SimVolume) -> None:
+    filled(disk, 10)
+    disk.close()
+    orphan = LOG_0.replace("0.log", "5" + QUARANTINE_SUFFIX)
+    save_damage(sim_volume, orphan, (DamagedRange(0, 70, 5, 6),))
+    disk.open()
+    assert not sim_volume.exists(orphan)
+
+
+def test_retention_by_time_waits_for_what_is_missing(disk: Disk, sim_volume: SimVolume) -> None:
+    """A leader that deleted it would take it from the replicas that have it, too."""
+    sim_volume.wall_ms = lambda: NOW_MS
+    log = filled(disk, 40)
+    second = log.segments[1].base_offset
+    sim_volume.file(LOG_0).truncate(0)
+    log = restart(disk)
+    assert log.delete_old_segments(NOW_MS + 1000) == 0
+    missing_from(log, 0, second)
+    assert log.delete_old_segments(NOW_MS + disk.config.retention_ms + 1) > 0
+    assert log.log_start_offset == 40
 
 
 def test_only_what_comes_behind_the_recovery_point_is_read(disk: Disk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ DIRECTORY = "/data/orders-0"
 
 
 def three_segments(disk: Disk) -> PartitionLog:
+    disk.config = replace(disk.config, cleanup_compact=True)
     log = disk.log()
     for start in (0, 10, 20):
         for number in range(start, start + 10):
