@@ -548,8 +548,8 @@ class LogDirectory:
             partition: log.log_start_offset
             for partition, log in self.logs.items()
             if log.log_start_offset > log.segments[0].base_offset
-            # An empty log's file may never have been flushed: with it a power loss takes where it began.
-            or 0 < log.log_start_offset == log.log_end_offset
+            # Its only file may never have been flushed: with it a power loss takes where the log began.
+            or 0 < log.log_start_offset >= log.flushed_offset
         }
 
     def _cleaner_offsets(self) -> dict[TopicPartition, int]:

@@ -319,6 +319,21 @@ def test_what_was_written_after_a_cut_is_not_flushed_because_what_was_cut_off_wa
     model.teardown()
 
 
+def test_a_log_whose_only_file_was_never_flushed_keeps_its_start() -> None:
+    """Found by the model: it was forgotten with the first append, and offsets were given again."""
+    model = LogModelWithPowerLoss()
+    model.end_in_order_and_start_again()
+    model.append_several_at_once(count=1, size=0)
+    model.apply_retention(retention_bytes=0)
+    model.delete_records(share=0.0)
+    model.lose_power(lose_everything=False, seed=0)
+    model.append(count=1, size=0, idempotent=False)
+    model.delete_records(share=0.0)
+    model.lose_power(lose_everything=False, seed=0)
+    assert model.log.log_start_offset == 1
+    model.teardown()
+
+
 class LogModelOnDisk(LogModel):
     @override
     def make_volume(self) -> Volume:
