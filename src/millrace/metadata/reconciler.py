@@ -24,6 +24,8 @@ RETRY_MS: Final = 1_000
 """How soon to try again what failed, such as creating a log on a full disk."""
 TOPICS_PER_TURN: Final = 20
 """After so many topics other work of the loop gets its turn."""
+PARTITIONS_PER_STEP: Final = 100
+"""So many logs are created before roles are looked at again: a failover must not wait for thousands."""
 
 
 class LocalReplicas(Protocol):
@@ -66,6 +68,9 @@ class Reconciler:
     ) -> None:
         self.applied: Image = EMPTY
         """The image that this broker has made so."""
+        self._roles_of: Image = EMPTY
+        """The image whose roles are taken up, where there were replicas to take them: `applied`, or a later
+        one while logs are being created."""
         self._metadata = metadata
         self._replicas = replicas
         self._node_id = node_id
@@ -139,6 +144,9 @@ class Reconciler:
         before = self.applied
         layers = self._layers
         self.load_settings(image)
+        # Before anything that takes long. Also those that were taken up early, for the replicas that were not
+        # there then.
+        self._take_roles(before, image)
         difference = before.topics_by_id.difference(image.topics_by_id)
         for topic_id in difference.removed:
             self._settings.pop(topic_id, None)
@@ -189,25 +197,37 @@ class Reconciler:
             if place % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)
 
+    def _take_roles(self, before: Image, image: Image) -> None:
+        """Of the replicas that are here before and after."""
+        self._roles_of = image
+        for topic in before.topics_by_id.difference(image.topics_by_id).changed.values():
+            known = before.topics_by_id[topic.topic_id].partitions
+            updated = [
+                number
+                for number, (old, new) in enumerate(zip(known, topic.partitions, strict=False))
+                if old is not new
+                and old != new
+                and self._node_id in old.replicas
+                and self._node_id in new.replicas
+            ]
+            if updated:
+                self._replicas.update(topic, updated)
+
     async def _change(self, before: TopicState, topic: TopicState) -> None:
         if before.configs != topic.configs:
             self._settings.pop(topic.topic_id, None)
             self._replicas.configure(topic, self.settings_of(topic))
         known = len(before.partitions)
         started = list(range(known, len(topic.partitions)))
-        updated, released = [], []
+        released = []
         for number, (old, new) in enumerate(zip(before.partitions, topic.partitions, strict=False)):
             if old is new or old == new:
                 continue
             was_here, is_here = self._node_id in old.replicas, self._node_id in new.replicas
-            if was_here and is_here:
-                updated.append(number)
-            elif is_here:
+            if is_here and not was_here:
                 started.append(number)
-            elif was_here:
+            elif was_here and not is_here:
                 released.append(number)
-        if updated:
-            self._replicas.update(topic, updated)
         if released:
             await self._release(topic, released)
         await self._start(topic, started)
@@ -216,11 +236,18 @@ class Reconciler:
         here = [number for number in partitions if self._node_id in topic.partitions[number].replicas]
         if not here:
             return
-        try:
-            await self._replicas.start(topic, here, self.settings_of(topic))
-        except MillraceError as error:
+        failure: MillraceError | None = None
+        for first in range(0, len(here), PARTITIONS_PER_STEP):
+            try:
+                step = here[first : first + PARTITIONS_PER_STEP]
+                await self._replicas.start(topic, step, self.settings_of(topic))
+            except MillraceError as error:
+                failure = error
+            if self._metadata.image is not self._roles_of:
+                self._take_roles(self._roles_of, self._metadata.image)
+        if failure is not None:
             if topic.topic_id not in self._unstarted:
-                log.error("topic %s: partitions cannot be started here: %s", topic.name, error)
+                log.error("topic %s: partitions cannot be started here: %s", topic.name, failure)
             self._failed[topic.topic_id] = self._unstarted[topic.topic_id] = None
             return
         if topic.topic_id in self._unstarted:

@@ -37,10 +37,12 @@ class FakeReplicas:
         self.calls: list[tuple[object, ...]] = []
         self.settings: dict[str, TopicSettings] = {}
         self.failures: list[MillraceError] = []
+        self.on_start: Callable[[], None] = lambda: None
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         self.calls.append(("start", topic.name, list(partitions)))
         self.settings[topic.name] = settings
+        self.on_start()
         failure = self.failures.pop() if self.failures else None
         await asyncio.sleep(0)
         if failure is not None:
@@ -231,6 +233,76 @@ def test_a_change_of_one_partition_touches_no_other() -> None:
         assert await world.do(raised) == [("update", "a", [1])]
 
     play(cluster(None), body)
+
+
+class TestManyNewPartitions:
+    """Creating their logs takes seconds, and a failover must not wait for that."""
+
+    STEP = reconciler_module.PARTITIONS_PER_STEP
+    FAILOVER = RaiseLeaderEpochs(topic_id(1), {0: Epoch(7)})
+
+    def starts(self) -> list[tuple[object, ...]]:
+        return [
+            ("start", "many", list(range(at, at + self.STEP))) for at in range(0, 3 * self.STEP, self.STEP)
+        ]
+
+    def test_roles_that_change_meanwhile_are_taken_up_at_once(self) -> None:
+        async def body(world: World) -> None:
+            await world.do(new_topic("a", 1))
+
+            def fail_over_once() -> None:
+                world.replicas.on_start = lambda: None
+                world.metadata.replace(apply(world.metadata.image, self.FAILOVER))
+
+            world.replicas.on_start = fail_over_once
+            first, *others = self.starts()
+            calls = await world.do(new_topic("many", 2, partitions=3 * self.STEP))
+            await world.reconciler.wait_until_applied(world.metadata.image.revision)
+            assert calls[:4] == [first, ("update", "a", [0]), *others]
+
+        play(cluster(None), body)
+
+    def test_roles_that_change_with_them_are_taken_up_first(self) -> None:
+        async def body(world: World) -> None:
+            await world.do(new_topic("a", 1))
+            calls = await world.do(new_topic("many", 2, partitions=3 * self.STEP), self.FAILOVER)
+            assert calls == [("update", "a", [0]), *self.starts()]
+
+        play(cluster(None), body)
+
+    def test_a_new_one_whose_role_changes_meanwhile_has_the_last_one_in_the_end(self) -> None:
+        async def body(world: World) -> None:
+            last = 3 * self.STEP - 1
+
+            def fail_over_once() -> None:
+                world.replicas.on_start = lambda: None
+                raised = RaiseLeaderEpochs(topic_id(2), {last: Epoch(7)})
+                world.metadata.replace(apply(world.metadata.image, raised))
+
+            world.replicas.on_start = fail_over_once
+            calls = await world.do(new_topic("many", 2, partitions=3 * self.STEP))
+            await world.reconciler.wait_until_applied(world.metadata.image.revision)
+            calls += world.replicas.taken()
+            assert calls.index(("update", "many", [last])) > 0
+            assert calls[-1] == ("update", "many", [last]), "it was not there yet when it was first told"
+
+        play(cluster(None), body)
+
+    def test_those_that_cannot_be_started_do_not_keep_others_from_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reconciler_module, "RETRY_MS", 10)
+
+        async def body(world: World) -> None:
+            world.replicas.failures = [MillraceError("the disk is full")]
+            calls = await world.do(new_topic("many", 2, partitions=3 * self.STEP))
+            assert calls == self.starts()
+            while not world.replicas.calls:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.005)
+            assert world.replicas.taken() == self.starts()
+
+        play(cluster(None), body)
 
 
 def test_what_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
