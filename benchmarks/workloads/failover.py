@@ -121,13 +121,21 @@ def _restart(victim: Server, load: _Load) -> float:
 
 
 class _Load:
-    """An idempotent producer with the settings that librdkafka has by itself, a record a millisecond."""
+    """An idempotent producer that sends a record a millisecond."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
         self._producer = Producer(
-            # That brokers go away is no news here.
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                # It would wait up to ten seconds before it connects to a broker that was restarted several
+                # times within as many, as here; nobody restarts brokers like that.
+                "reconnect.backoff.max.ms": 100,
+                # That brokers go away is no news here.
+                "log_level": 0,
+            }
         )
         self._acked: list[tuple[float, float]] = []
         """When each was sent, and when it was acknowledged."""
