@@ -28,7 +28,7 @@ from millrace.metadata.errors import (
 from millrace.metadata.fold import fold, image_of
 from millrace.metadata.image import EMPTY, Image
 from millrace.metadata.leadership import PartitionUpdate
-from millrace.metadata.store import Compare, Store
+from millrace.metadata.store import Compare, Snapshot, Store
 
 log = logging.getLogger(__name__)
 
@@ -80,18 +80,18 @@ class CommittedImage:
         self._follower: asyncio.Task[None] | None = None
 
     async def _begin(self, tasks: asyncio.TaskGroup) -> None:
-        await self._open_store()
-        self._replace_image(image_of(await self._store.load()))
+        self._replace_image(image_of(await self._open_store()))
         self._follower = tasks.create_task(self._follow(), name="metadata-follow")
 
-    async def _open_store(self) -> None:
-        """Brokers may be started together with their store, or before it: give it time to come up."""
+    async def _open_store(self) -> Snapshot:
+        """What the store holds. Brokers may be started together with it, or before it: give it time to come
+        up."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OPEN_MS_MAX / 1000
         while True:
             try:
                 await self._store.open()
-                return
+                return await self._store.load()
             except StoreRefused as refused:
                 if refused.status not in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or loop.time() >= deadline:
                     raise

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
-from millrace.metadata.errors import StoreUnavailable
+from millrace.metadata.errors import StoreRefused, StoreUnavailable
 from millrace.metadata.store import ChangeBatch, Compare, LeaseId, Put, Snapshot
 from millrace.sim.loop import SimLoop
 from millrace.sim.process import Process
@@ -69,14 +69,14 @@ class StoreClient:
         await asyncio.sleep(self._latency())
         if is_change and self._is_cut():
             await asyncio.sleep(TIMEOUT_S)
-            raise StoreUnavailable("the store's answer was lost")
+            raise StoreRefused("the store's answer was lost", "DEADLINE_EXCEEDED")
         return answer
 
     async def _reach(self) -> None:
         await asyncio.sleep(self._latency())
         if self._is_cut():
             await asyncio.sleep(TIMEOUT_S)
-            raise StoreUnavailable("the store cannot be reached")
+            raise StoreRefused("the store cannot be reached", "UNAVAILABLE")
 
     def _is_cut(self) -> bool:
         network = self._loop.network
