@@ -136,11 +136,13 @@ class LocalReplicas:
         for number in partitions:
             self._directories.forget_unreachable(topic.topic_id, number)
             await self._delete_log(TopicPartition(topic.name, number))
+        await self._directories.forget_deleted()
 
     async def delete(self, name: str, topic_id: TopicId) -> None:
         for topic_partition, log in list(self._directories.logs.items()):
             if topic_partition.topic == name and log.topic_id == topic_id:
                 await self._delete_log(topic_partition)
+        await self._directories.forget_deleted()
         if any(known == topic_id for known, _ in self._directories.unreachable):
             # Without the proof of the deletion that log would be taken for a topic again.
             path, reason = next(iter(self._directories.offline.items()))

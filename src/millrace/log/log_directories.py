@@ -306,6 +306,11 @@ class LogDirectories:
                 if home.offline_reason is not None:
                     self.offline_changed()
 
+    async def forget_deleted(self) -> None:
+        """To be called after deletions, once for all of them."""
+        for directory in self.online:
+            await directory.forget_deleted()
+
     def set_aside(self, topic_partition: TopicPartition) -> None:
         self.mover.cancel(topic_partition)
         home = self.home_of(topic_partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -221,7 +221,8 @@ class LogDirectory:
                 on_progress(self.progress)
 
         await asyncio.gather(*(recover(item) for item in untrusted))
-        if untrusted:
+        if untrusted or not found.is_clean:
+            # Also without logs: what the checkpoints say of one that is gone must not be said of the next.
             await self.save_checkpoints()
 
     def abandon(self, reason: str) -> None:
@@ -521,16 +522,34 @@ class LogDirectory:
     # Checkpoints
 
     async def save_checkpoints(self) -> None:
-        await self._save(checkpoints.RECOVERY_POINTS, self._recovery_points)
-        await self.save_log_start_offsets()
-        await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
-        await self.save_cleaner_offsets()
+        for name, offsets_now in self._checkpoints():
+            await self._save(name, offsets_now)
 
     async def save_log_start_offsets(self) -> None:
         await self._save(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
 
     async def save_cleaner_offsets(self) -> None:
         await self._save(checkpoints.CLEANER_OFFSETS, self._cleaner_offsets)
+
+    async def forget_deleted(self) -> None:
+        """Let no checkpoint speak of a log that is gone: after a crash a new one with its name would be taken
+        for it, and begin where the old one did, or be trusted as far."""
+        try:
+            for name, offsets_now in self._checkpoints():
+                async with self._saving:
+                    saved = self._saved.get(name)
+                if saved is None or any(partition not in self.logs for partition in saved):
+                    await self._save(name, offsets_now)
+        except StorageError as error:
+            # A full disk is no reason to keep what is to be deleted; the background work writes them later.
+            logger.warning("checkpoints of %s still name deleted logs: %s", self.path, error)
+            self.write_refused(error)
+
+    def _checkpoints(self) -> Iterator[tuple[str, Callable[[], dict[TopicPartition, int]]]]:
+        yield checkpoints.RECOVERY_POINTS, self._recovery_points
+        yield checkpoints.LOG_START_OFFSETS, self._log_start_offsets
+        yield checkpoints.HIGH_WATERMARKS, self._high_watermarks
+        yield checkpoints.CLEANER_OFFSETS, self._cleaner_offsets
 
     async def lower_recovery_point(self, log: LogFiles) -> None:
         """After a cut: recovery must not pass over what is written in the place of flushed records."""

@@ -9,6 +9,7 @@ import pytest
 
 from millrace.broker.local_replicas import LocalReplicas
 from millrace.core.ids import Epoch, NodeId
+from millrace.log import checkpoints
 from millrace.log.errors import LogDirectoryOffline
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings
 from millrace.metadata.image import PartitionState, TopicState
@@ -105,3 +106,22 @@ def test_clients_of_a_failed_disk_are_sent_to_the_broker_that_leads_now(broker: 
     with pytest.raises(NotLeader) as refused:
         broker.partition.refuse_unless_leader()
     assert refused.value.leader_id == OTHER
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_checkpoints_forget_a_replica_that_is_gone(broker: Broker, is_deleted: bool) -> None:
+    """Whether its topic is deleted or it lives elsewhere now: the next one of its name begins anew."""
+    directories = broker.disks.directories
+
+    def named() -> bool:
+        paths = [f"{each.path}/{checkpoints.RECOVERY_POINTS}" for each in directories.all]
+        return any(PARTITION in checkpoints.read_offsets(directories.volume, path) for path in paths)
+
+    for directory in directories.all:
+        broker.disks.run(directory.save_checkpoints())
+    assert named()
+    if is_deleted:
+        broker.disks.run(broker.replicas.delete(PARTITION.topic, TOPIC_ID))
+    else:
+        broker.disks.run(broker.replicas.release(broker.topic, [0]))
+    assert not named()

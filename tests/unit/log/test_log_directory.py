@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import random
 import tracemalloc
@@ -19,10 +20,12 @@ from millrace.log.config import LogConfig
 from millrace.log.errors import DirectoryLocked, DirectoryMismatch, LogClosed
 from millrace.log.layout import deleted_directory_name, parse_directory_name
 from millrace.log.log_directory import DirectorySettings, LogDirectory
+from millrace.log.partition_log import PartitionLog
 from millrace.log.volume import DiskVolume
 from millrace.sim.volume import SimVolume
 from tests.unit.log.support import (
     NOW_MS,
+    OTHER_TOPIC_ID,
     PARTITION,
     TOPIC_ID,
     CountingIds,
@@ -240,3 +243,62 @@ def test_thousands_of_idle_logs_cost_little(tmp_path: Path) -> None:
     assert read_values(second.logs[TopicPartition("many", 7)]) == [(0, b"one")]
     loop.run_until_complete(second.close())
     loop.close()
+
+
+class TestSameNameAgain:
+    """A topic is deleted and made again before the checkpoints were written by their timer."""
+
+    def recreated(self, disk: Disk) -> PartitionLog:
+        old = disk.log()
+        for _ in range(20):
+            append(old, b"old")
+        disk.run(old.delete_records_before(15))
+        disk.run(disk.directory.flush_dirty())
+        disk.run(disk.directory.save_checkpoints())
+        disk.run(disk.directory.delete(PARTITION))
+        disk.run(disk.directory.forget_deleted())
+        log = disk.directory.create(PARTITION, OTHER_TOPIC_ID, disk.config)
+        for number in range(5):
+            append(log, b"new %d" % number)
+        return log
+
+    def test_a_killed_process_loses_nothing_of_the_new_one(self, disk: Disk) -> None:
+        self.recreated(disk)
+        disk.abandon()
+        disk.open()
+        log = disk.directory.logs[PARTITION]
+        assert (log.log_start_offset, log.log_end_offset) == (0, 5)
+        log.high_watermark = log.log_end_offset
+        assert read_values(log) == [(number, b"new %d" % number) for number in range(5)]
+
+    def test_what_was_not_flushed_of_the_new_one_is_checked_after_a_power_loss(
+        self, disk: Disk, sim_volume: SimVolume
+    ) -> None:
+        log = self.recreated(disk)
+        path = log.segments[0].file.path
+        disk.abandon()
+        # The process is gone; in its last batch a byte never got to the disk.
+        sim_volume.names[path].content[-1] ^= 1
+        disk.open()
+        assert disk.directory.logs[PARTITION].log_end_offset == 4
+
+    def test_the_start_after_a_crash_forgets_logs_that_are_gone(self, disk: Disk) -> None:
+        log = disk.log()
+        append(log, b"old")
+        disk.run(disk.directory.flush_dirty())
+        disk.run(disk.directory.save_checkpoints())
+        disk.run(disk.directory.delete(PARTITION))
+        disk.abandon()
+        disk.open()
+        path = f"{disk.path}/{checkpoints.RECOVERY_POINTS}"
+        assert checkpoints.read_offsets(disk.volume, path) == {}
+
+    def test_a_full_disk_does_not_keep_a_deletion_from_ending(
+        self, disk: Disk, sim_volume: SimVolume
+    ) -> None:
+        append(disk.log(), b"old")
+        disk.run(disk.directory.save_checkpoints())
+        disk.run(disk.directory.delete(PARTITION))
+        sim_volume.fail("write", errno.ENOSPC, path_contains="checkpoint")
+        disk.run(disk.directory.forget_deleted())
+        assert disk.directory.offline_reason is None
