@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -91,6 +93,18 @@ class Broker:
 
     def resident_mb(self) -> float:
         return sum(resident_mb(pid) for pid in self.server.pids)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let its processes stand still, for a few seconds at most: longer, and it loses its sessions."""
+        stopped = [each for pid in self.server.pids for each in process_tree(pid)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
 
     def process_count(self) -> int:
         return sum(len(process_tree(pid)) for pid in self.server.pids)
