@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from millrace.core.clock import Clock
 from millrace.log.log_directories import LogDirectories
 from millrace.replica.partition import Partition
 
 log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""Between attempts to flush where the disk refused it."""
 
 
 class Flusher:
@@ -32,11 +36,17 @@ class Flusher:
 
     def _done(self, partition: Partition, done: asyncio.Future[None]) -> None:
         del self._waiting[partition]
+        log = partition.log
         if done.cancelled() or done.exception() is not None:
             partition.flush_failed()
+            if log.commits_on_flush and not (
+                done.cancelled() or log.is_closed or log.home.offline_reason is not None
+            ):
+                # A full disk, most likely. What was written counts as soon as it is on disk, also if the
+                # periodic flush gets it there; and whoever reads all of the log waits for that.
+                asyncio.get_running_loop().call_later(RETRY_S, self.wanted, partition)
             return
         partition.flushed()
-        log = partition.log
         if log.flush_is_due or (log.commits_on_flush and log.flushed_offset < log.log_end_offset):
             # Batches came while the disk was busy: they share the next flush. The periodic one may have begun
             # it already, but does not tell the partition.

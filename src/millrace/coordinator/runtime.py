@@ -470,6 +470,9 @@ class Runtime:
             reader = LogReader(partition.log, self._codec)
             found = reader.locate(offset, partition.log.high_watermark)
             if found is None:
+                if partition.log.high_watermark >= partition.log.log_end_offset:
+                    # All of it is committed: compaction has left nothing from here on.
+                    break
                 await asyncio.sleep(COMMIT_WAIT_S)
                 continue
             piece = await loop.run_in_executor(None, reader.read, found, offset)
