@@ -160,6 +160,8 @@ class KafkaPythonOffsets(OffsetClient):
             auto_offset_reset=reset,
         )
         try:
+            # Else it may join before it knows the topic, get nothing, and ask again in minutes.
+            assert consumer.partitions_for_topic(topic)
             deadline = time.monotonic() + DEADLINE_S
             while time.monotonic() < deadline:
                 for records in consumer.poll(timeout_ms=100).values():
