@@ -24,6 +24,7 @@ from benchmarks.summary import Better, Verdict
 
 COLOURS: Final = {System.KAFKA: "#8d99ae", System.MILLRACE: "#1d7874"}
 MET, MISSED, UNJUDGED = "#2a9d6f", "#c8553d", "#9aa5b1"
+LABELS_SIDE_BY_SIDE_MAX: Final = 4
 LABELS: Final = {System.KAFKA: "Kafka", System.MILLRACE: "Millrace"}
 
 
@@ -175,6 +176,8 @@ def _bars(axes: Axes, rows: dict[str, Row], labels: dict[str, str], title: str) 
         )
         axes.bar_label(bars, [number_text(value) for _, value in known], fontsize=8, padding=2)
     axes.set_xticks(range(len(keys)), [labels[key] for key in keys], fontsize=8.5)
+    if len(keys) > LABELS_SIDE_BY_SIDE_MAX:
+        axes.tick_params(axis="x", labelrotation=20, labelsize=7)
     axes.margins(y=0.15)
     axes.legend(fontsize=8.5, frameon=False, loc="upper left")
     _clean(axes)
