@@ -8,12 +8,23 @@ import random
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import uvloop
 
-from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk, OpenFile, Outgoing, OutgoingFailed
+from millrace.broker.connection import Connection
+from millrace.broker.outgoing import (
+    SENDFILE_MIN_BYTES,
+    TCP_CONGESTION,
+    UNPACED,
+    Chunk,
+    OpenFile,
+    Outgoing,
+    OutgoingFailed,
+)
+from millrace.broker.server import Server
 from millrace.core.override import override
 
 
@@ -132,3 +143,52 @@ def test_a_slice_that_was_cut_off_ends_the_connection_instead_of_sending_less(tm
     messages: list[bytes | list[Chunk]] = [[b"head", Slice(DiskFile(path), 0, 40_000)]]
     with pytest.raises(OutgoingFailed):
         uvloop.run(exchange(messages, 40_004, is_slow=False))
+
+
+async def congestion_control(peer_host: str, default: bytes) -> bytes:
+    """What a broker's connection is left with, where the system's choice is `default`."""
+    loop = asyncio.get_running_loop()
+    connections: list[Connection] = []
+
+    def admit(connection: Connection) -> bool:
+        connections.append(connection)
+        return True
+
+    server = SimpleNamespace(
+        dispatcher=SimpleNamespace(routes={}),
+        services=SimpleNamespace(wakeups=None),
+        loop=loop,
+        ticks=float,
+        start_task=None,
+        receive_buffer=memoryview(bytearray(1024)),
+        frame_bytes_max=1024,
+        admit=admit,
+        forget=lambda _connection: None,
+    )
+    listener = socket.socket()
+    listener.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, default)
+    listener.bind(("127.0.0.1", 0))
+    serving = await loop.create_server(lambda: Connection(cast("Server", server), "PLAINTEXT"), sock=listener)
+    peer = socket.socket()
+    peer.bind((peer_host, 0))
+    peer.setblocking(False)
+    try:
+        await loop.sock_connect(peer, listener.getsockname())
+        while not connections:
+            await asyncio.sleep(0.01)
+        accepted = connections[0].out._socket
+        assert accepted is not None
+        return accepted.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0")
+    finally:
+        peer.close()
+        serving.close()
+        for connection in connections:
+            connection.abort("the test ends")
+
+
+def test_only_peers_on_this_machine_are_sent_to_without_pacing() -> None:
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_bytes().split()
+    default = next((name for name in allowed if name != UNPACED), UNPACED)
+    assert uvloop.run(congestion_control("127.0.0.1", default)) == UNPACED
+    # Another address is another machine, as far as a broker can tell.
+    assert uvloop.run(congestion_control("127.0.0.2", default)) == default

@@ -126,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         self.endpoint = Endpoint(local[0], local[1], peer[0], peer[1], self.endpoint.listener)
         self.out = Outgoing(stream)
+        if local[0] == peer[0]:
+            self.out.leave_pacing_out()
         if not self._server.admit(self):
             self._is_closing = True
             self.out.close()

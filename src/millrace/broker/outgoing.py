@@ -8,6 +8,7 @@ around them instead, because one write of some kilobytes costs less than three s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections import deque
@@ -21,6 +22,12 @@ SENDFILE_MIN_BYTES: Final = 16 * 1024
 COPY_STEP_BYTES: Final = 64 * 1024
 """How much is copied at a time where `sendfile` cannot be used, and to learn that a full socket drains
 again."""
+
+
+UNPACED: Final = b"reno"
+"""Part of every kernel, and allowed to every user."""
+TCP_CONGESTION: Final = 13
+"""The option's number on Linux; Python knows it by name only there."""
 
 
 class OpenFile(Protocol):
@@ -69,6 +76,14 @@ class Outgoing:
         self.is_congested = False
         """Whether the peer has not yet taken what it was sent."""
         self.sent_bytes = 0
+
+    def leave_pacing_out(self) -> None:
+        """For a peer on this machine. A congestion control that paces (BBR, the default of some systems) sets
+        a timer for every few packets: that is half of what it costs to send large answers, and nothing is
+        gained by it where no network is in between."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, UNPACED)
 
     def backlog_bytes(self) -> int:
         """Bytes of memory that wait for the peer; slices of files cost none."""
