@@ -74,6 +74,44 @@ class Slot:
 class Connection(asyncio.BufferedProtocol):
     """Reading, ordering and writing for one socket; what requests mean is the handlers' business."""
 
+    # More attributes than the dictionaries of a class share (30): as slots they are found at once.
+    __slots__ = (
+        "_answers",
+        "_dispatcher",
+        "_filled",
+        "_frame_bytes_max",
+        "_handling",
+        "_is_busy",
+        "_is_closing",
+        "_own",
+        "_reading_paused",
+        "_routes",
+        "_server",
+        "_shared",
+        "_slots",
+        "_transport",
+        "_waits_for_memory",
+        "_wakeups",
+        "client_id",
+        "congested_sent",
+        "congested_since",
+        "endpoint",
+        "fetched_at",
+        "frame_seen",
+        "frame_since",
+        "frames_count",
+        "idle_since",
+        "last_heartbeat",
+        "loop",
+        "on_close",
+        "out",
+        "services",
+        "shape_size",
+        "start_task",
+        "ticks",
+        "was_active",
+    )
+
     def __init__(self, server: Server, listener: str) -> None:
         self._server = server
         self._dispatcher = server.dispatcher
