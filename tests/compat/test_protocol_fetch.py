@@ -244,6 +244,42 @@ def test_a_waiting_fetch_is_woken_by_a_produce(
     assert time.monotonic() - started < 2
 
 
+@pytest.mark.parametrize("uses_session", [False, True])
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_a_consumer_at_the_end_gets_each_record_as_it_comes(
+    connection: RawConnection, topic: str, broker: BrokerProcess, uses_session: bool, isolation_level: int
+) -> None:
+    """It asks for the same again and again, but for the offset."""
+    ident = topic_id(connection, topic)
+    session_id, session_epoch = 0, -1
+    if uses_session:
+        first = fetch_request({ident: [fetch_partition(0, 0)]}, session_epoch=0)
+        session_id, session_epoch = connection.call(FETCH, FETCH_VERSION, first)["session_id"], 1
+    with RawConnection((broker.host, broker.port)) as other:
+        for offset in range(12):
+            request = fetch_request(
+                {ident: [fetch_partition(0, offset)]},
+                max_wait=20_000,
+                session_id=session_id,
+                session_epoch=session_epoch,
+                isolation_level=isolation_level,
+            )
+            correlation_id = connection.send(FETCH, FETCH_VERSION, request)
+            if offset % 3 == 0:
+                # Now and then it is there first.
+                time.sleep(0.1)
+            data = batch([b"%d" % offset])
+            assert produce(other, topic, data)["base_offset"] == offset
+            answer = connection.receive(FETCH, FETCH_VERSION, correlation_id)
+            (partition,) = answer["responses"][0]["partitions"]
+            assert partition["error_code"] == "none"
+            assert [header[0] for header in headers_of(partition["records"])] == [offset]
+            assert partition["records"][16:] == data[16:]
+            assert (partition["high_watermark"], partition["last_stable_offset"]) == (offset + 1, offset + 1)
+            assert not partition["aborted_transactions"]
+            session_epoch += 1 if uses_session else 0
+
+
 def test_answers_keep_the_order_of_requests(connection: RawConnection, topic: str) -> None:
     # The second request could be answered at once, but the first one waits.
     ident = topic_id(connection, topic)

@@ -25,6 +25,7 @@ from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
 
 if TYPE_CHECKING:
+    from millrace.broker.handlers.fetch.serving import Fetch
     from millrace.broker.server import Server
 
 log = logging.getLogger(__name__)
@@ -50,21 +51,17 @@ HINTS: Final = {
 class Slot:
     """A response's place in the queue, taken before the response is known."""
 
-    __slots__ = ("_connection", "_response")
+    __slots__ = ("_connection", "response")
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Connection | None = connection
-        self._response: bytes | Sequence[Chunk] | None = None
-
-    @property
-    def response(self) -> bytes | Sequence[Chunk] | None:
-        return self._response
+        self.response: bytes | Sequence[Chunk] | None = None
 
     def complete(self, response: bytes | Sequence[Chunk]) -> None:
         """Answer with a whole frame; it leaves when all earlier ones have left."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._response = response
+            self.response = response
             connection.slot_completed()
 
     def discard(self) -> None:
@@ -101,6 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         "frame_since",
         "frames_count",
         "idle_since",
+        "is_last_frame",
+        "last_fetch",
         "last_heartbeat",
         "loop",
         "on_close",
@@ -140,6 +139,8 @@ class Connection(asyncio.BufferedProtocol):
         """As its last request said that was decoded here: not a produce, a fetch or a quick one."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
+        self.last_fetch: Fetch | None = None
+        """That of a consumer at the end of one partition, which asks for the same again and again."""
         self.last_heartbeat: object | None = None
         """What it said last as a member of a group, and what came of it: see `handlers.groups.heartbeats`."""
         self.fetched_at: float | None = None
@@ -148,6 +149,8 @@ class Connection(asyncio.BufferedProtocol):
         """Set by every read, cleared by the server's sweep."""
         self.idle_since: float = 0.0
         self.frames_count = 0
+        self.is_last_frame = False
+        """Whether nothing else was received behind the request that is being handled."""
         self.frame_since: float | None = None
         """When the sweep first saw the present unfinished frame, which is number `frame_seen`."""
         self.frame_seen = 0
@@ -178,6 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             slot.discard()
         self._slots.clear()
+        self.last_fetch = None
         callbacks, self.on_close = self.on_close, {}
         for callback in callbacks:
             callback()
@@ -249,6 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         # Handling may make another connection continue with its requests; then the outer one collects.
         was_collecting = wakeups.is_collecting
         wakeups.is_collecting = True
+        wakeups.has_run_first = False
         try:
             while end - position >= 4 and not self._is_busy and not self._is_closing:
                 (size,) = _read_length(buffer, position)
@@ -266,6 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                             return end
                     break
                 self.frames_count += 1
+                self.is_last_frame = stop == end
                 self._handle_frame(buffer, start, stop)
                 position = stop
                 if self.out.is_congested or len(self._slots) >= SLOTS_MAX:
@@ -288,7 +294,9 @@ class Connection(asyncio.BufferedProtocol):
             self._handling = False
             wakeups.is_collecting = was_collecting
             if wakeups.pending:
-                wakeups.run_first()
+                if not wakeups.has_run_first:
+                    wakeups.run_first()
+                wakeups.run_rest_soon()
             if self._answers:
                 self.send_answers()
             if wakeups.unsent and not was_collecting:
@@ -415,7 +423,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def slot_completed(self) -> None:
         slots = self._slots
-        if self._is_closing or slots[0].response is None:
+        if self._is_closing or (response := slots[0].response) is None:
+            return
+        if (
+            len(slots) == 1
+            and isinstance(response, bytes)
+            and not (self._answers or self._handling or self._reading_paused or self._wakeups.is_collecting)
+        ):
+            # The commonest case: nothing stands before it, nothing behind it.
+            slots.clear()
+            try:
+                self.out.write(response)
+            except OutgoingFailed as failure:
+                self.abort(str(failure))
             return
         try:
             while slots and (response := slots[0].response) is not None:

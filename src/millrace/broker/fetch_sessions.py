@@ -88,6 +88,10 @@ class FetchSession:
         for forgotten in request.forgotten:
             self._forget(forgotten)
 
+    def used(self, now_ms: int) -> None:
+        self.epoch = 1 if self.epoch == 0x7FFF_FFFF else self.epoch + 1
+        self.last_used_ms = now_ms
+
     def move_to_end(self, target: FetchTarget) -> None:
         """Move a partition that was just served to the end, so that it does not starve the others."""
         key = (target.topic, target.topic_id, target.partition)
@@ -141,12 +145,22 @@ class FetchSessions:
             raise SessionTopicIdsDiffer(request.session_id)
         if request.topics or request.forgotten:
             session.change(request)
-        session.epoch = 1 if session.epoch == 0x7FFF_FFFF else session.epoch + 1
-        session.last_used_ms = now_ms
+        session.used(now_ms)
         if not session.targets:
             del self._sessions[session.session_id]
             return FetchPlan([], None, is_incremental=False)
         return FetchPlan(list(session.targets.values()), session, is_incremental=True)
+
+    def goes_on(self, session: FetchSession, epoch: int, target: FetchTarget, now_ms: int) -> bool:
+        """Count one more request of a session that is for this partition alone; False if it is not so."""
+        if (
+            self._sessions.get(session.session_id) is not session
+            or session.epoch != epoch
+            or list(session.targets.values()) != [target]
+        ):
+            return False
+        session.used(now_ms)
+        return True
 
     def _plan_full(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
         self._sessions.pop(request.session_id, None)

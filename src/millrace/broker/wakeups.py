@@ -26,29 +26,39 @@ class Sender(Protocol):
 
 
 class Wakeups:
-    __slots__ = ("_is_scheduled", "_loop", "is_collecting", "pending", "unsent")
+    __slots__ = ("_is_scheduled", "_loop", "has_run_first", "is_collecting", "pending", "unsent")
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_scheduled = False
         self.pending: deque[Callable[[], None]] = deque()
         self.is_collecting = False
-        """Whether somebody handles requests, and calls `send_together` afterwards."""
+        """Whether somebody handles requests, and calls `run_first`, `run_rest_soon` and `send_together`
+        afterwards."""
+        self.has_run_first = False
+        """Whether that was done for the requests that are being handled."""
         self.unsent: dict[Sender, None] = {}
         """With answers that wait for it."""
 
     def add(self, answer: Callable[[], None]) -> None:
         """Have `answer` called soon, at the latest in the loop's next round."""
         self.pending.append(answer)
-        if not self._is_scheduled:
+        if not self.is_collecting:
+            self.run_rest_soon()
+
+    def run_rest_soon(self) -> None:
+        if self.pending and not self._is_scheduled:
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
             self._is_scheduled = True
             self._loop.call_soon(self._run_all)
 
     def run_first(self) -> None:
-        """Call the first one now."""
+        """Call the first one now, and what it answers leaves now."""
+        was_collecting, self.is_collecting = self.is_collecting, False
         self._run(self.pending.popleft())
+        self.is_collecting = was_collecting
+        self.has_run_first = True
 
     def send_together(self) -> None:
         unsent, self.unsent = self.unsent, {}

@@ -20,7 +20,13 @@ from millrace.log.segment import LogSlice
 from millrace.log.transactions import EndMarker, check_marker
 from millrace.replica.following import Fetched, Repair, take
 from millrace.replica.leadership import Leadership
-from millrace.replica.waiting import FetchWaiter, OffsetWaiters, ReplicaReader
+from millrace.replica.waiting import (
+    NEWEST_BYTES_MAX,
+    FetchWaiter,
+    Newest,
+    OffsetWaiters,
+    ReplicaReader,
+)
 from millrace.wire.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from millrace.wire.records import ControlMarker, ControlType, build_marker
 
@@ -285,7 +291,10 @@ class Partition:
         # With flush.messages=1, what a reader has seen must not vanish with the power: it is shown when it
         # is on disk.
         if not log.commits_on_flush:
-            self._advance_high_watermark(log.log_end_offset, size_bytes)
+            newest = None
+            if self._fetch_waiters and size_bytes <= NEWEST_BYTES_MAX:
+                newest = (appended.base_offset, bytes(records))
+            self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
         return appended
 
     def _settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
@@ -298,7 +307,10 @@ class Partition:
             stats.messages_in += staged[-1][2] - staged[0][1] + 1
             if log.flush_is_due:
                 self.flush_wanted(self)
-            self._advance_high_watermark(log.log_end_offset, size_bytes)
+            newest = None
+            if self._fetch_waiters and size_bytes <= NEWEST_BYTES_MAX:
+                newest = (staged[0][1], b"".join([batch[0] for batch in staged]))
+            self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
         else:
             stats.produces_failed += len(staged)
         assert self.answer_staged is not None
@@ -534,13 +546,13 @@ class Partition:
         self.waiting_produces.fail()
         self.changed()
 
-    def _advance_high_watermark(self, offset: int, size_bytes: int) -> None:
+    def _advance_high_watermark(self, offset: int, size_bytes: int, newest: Newest | None = None) -> None:
         self.log.high_watermark = offset
         if self.waiting_produces:
             self.waiting_produces.reached(offset)
         if self._fetch_waiters:
             for waiter in list(self._fetch_waiters):
-                waiter.more_records(size_bytes)
+                waiter.more_records(size_bytes, newest)
 
 
 def _nobody_keeps_the_isr(_partition: Partition) -> None:

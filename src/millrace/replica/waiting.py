@@ -17,9 +17,16 @@ _UNANSWERED: Final = "one who waited for an offset could not be answered"
 """A bug in that answer. It belongs to another request than the one at work, and others wait behind it."""
 
 
+NEWEST_BYTES_MAX: Final = 16 * 1024
+"""More than this is not kept in memory for those who wait: they read it from the log."""
+Newest = tuple[int, bytes]
+"""The first offset and the bytes of batches that were just written, up to the end of the log."""
+
+
 class FetchWaiter(Protocol):
-    def more_records(self, size_bytes: int) -> None:
-        """`size_bytes` more can be read from a partition that this fetch waits for."""
+    def more_records(self, size_bytes: int, newest: Newest | None = None) -> None:
+        """`size_bytes` more can be read from a partition that this fetch waits for: these, where they are
+        known."""
 
     def changed(self) -> None:
         """The partition changed in a way that waiting cannot mend: answer now."""

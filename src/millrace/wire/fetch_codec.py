@@ -27,6 +27,7 @@ READ_COMMITTED: Final = 1
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
 _HEAD_V4: Final = struct.Struct(">iiiib")
 _HEAD_V7: Final = struct.Struct(">iiiibii")
 _HEAD_V15: Final = struct.Struct(">iiibii")
@@ -42,6 +43,7 @@ _SINGLE_HEAD: Final = struct.Struct(">iibihib")
 _SINGLE_RESULT: Final = struct.Struct(">bihqqqbi")
 """One partition: its result, no aborted transactions, the replica to prefer."""
 _SINGLE_REST: Final = _SINGLE_HEAD.size - 4 + _SINGLE_RESULT.size + 3
+BEHIND_SOLE_RECORDS: Final = b"\0\0\0"
 _ABORTED: Final = struct.Struct(">qq")
 _LEADER: Final = struct.Struct(">ii")
 _DIVERGING: Final = struct.Struct(">iq")
@@ -81,6 +83,18 @@ class FetchRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     rack_id: str
+
+
+class RequestShape(NamedTuple):
+    """The bytes of a request for one partition, all but the session's epoch and the fetch offset: a consumer
+    at the end of its partition sends them again and again."""
+
+    size: int
+    epoch_at: int
+    offset_at: int
+    head: bytes
+    middle: bytes
+    rest: bytes
 
 
 class Slice(Protocol):
@@ -172,6 +186,38 @@ def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchR
         forgotten,
         rack_id,
     )
+
+
+def request_shape(
+    buffer: memoryview, position: int, end: int, version: int, request: FetchRequest
+) -> RequestShape | None:
+    """The shape of a request that was decoded from these bytes; None if it is not for one partition."""
+    topics = request.topics
+    if version < FLEXIBLE_FROM or len(topics) != 1 or len(topics[0].partitions) != 1 or request.forgotten:
+        return None
+    topic = topics[0]
+    data = bytes(buffer[position:end])
+    epoch_at = 17 if version >= REPLICA_STATE_FROM else 21
+    # One topic, its name, one partition. A length may be written in more bytes than it needs: not here.
+    named = b"\2" + _encoded_name(topic.topic, topic.topic_id) + b"\2"
+    topic_at = epoch_at + 4
+    if not data.startswith(named, topic_at):
+        return None
+    offset_at = topic_at + len(named) + 8
+    return RequestShape(
+        len(data), epoch_at, offset_at, data[:epoch_at], data[topic_at:offset_at], data[offset_at + 8 :]
+    )
+
+
+def repeated(shape: RequestShape, buffer: memoryview, position: int, end: int) -> tuple[int, int] | None:
+    """The session's epoch and the fetch offset of a request of this shape; None if it has another."""
+    size, epoch_at, offset_at, head, middle, rest = shape
+    if end - position != size:
+        return None
+    data = bytes(buffer[position:end])
+    if data[:epoch_at] != head or data[epoch_at + 4 : offset_at] != middle or data[offset_at + 8 :] != rest:
+        return None
+    return _INT32.unpack_from(data, epoch_at)[0], _INT64.unpack_from(data, offset_at)[0]
 
 
 def _topics(buffer: memoryview, position: int, end: int, version: int) -> tuple[list[FetchTopic], int, int]:
@@ -333,27 +379,58 @@ def encode_single(
         or data.diverging_epoch is not None
     ):
         return None
-    if topic.topic_id is not None:
-        name: bytes = topic.topic_id
-    else:
-        raw = topic.topic.encode()
-        name = uvarint(len(raw) + 1) + raw
-    size = records.size_bytes
+    before = before_sole_records(
+        correlation_id,
+        session_id,
+        (topic.topic, topic.topic_id),
+        (data.partition, data.high_watermark, data.last_stable_offset, data.log_start_offset),
+        records.size_bytes,
+        tells_aborted=data.aborted is not None,
+        preferred_read_replica=data.preferred_read_replica,
+    )
+    return before, BEHIND_SOLE_RECORDS
+
+
+def before_sole_records(
+    correlation_id: int,
+    session_id: int,
+    topic: tuple[str, TopicId | None],
+    result: tuple[int, int, int, int],
+    size: int,
+    *,
+    tells_aborted: bool,
+    preferred_read_replica: int = -1,
+) -> bytes:
+    """The frame of a flexible version up to `size` bytes of records of one partition, without aborted ones.
+
+    `result` is partition, high watermark, last stable offset and log start offset."""
+    partition, high_watermark, last_stable_offset, log_start_offset = result
+    name = _encoded_name(*topic)
     length = uvarint(size + 1)
-    head = _SINGLE_HEAD.pack(
-        len(name) + len(length) + size + _SINGLE_REST, correlation_id, 0, 0, 0, session_id, 2
+    return (
+        _SINGLE_HEAD.pack(
+            len(name) + len(length) + size + _SINGLE_REST, correlation_id, 0, 0, 0, session_id, 2
+        )
+        + name
+        + _SINGLE_RESULT.pack(
+            2,
+            partition,
+            0,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            1 if tells_aborted else 0,
+            preferred_read_replica,
+        )
+        + length
     )
-    fixed = _SINGLE_RESULT.pack(
-        2,
-        data.partition,
-        0,
-        data.high_watermark,
-        data.last_stable_offset,
-        data.log_start_offset,
-        0 if data.aborted is None else 1,
-        data.preferred_read_replica,
-    )
-    return head + name + fixed + length, b"\0\0\0"
+
+
+def _encoded_name(topic: str, topic_id: TopicId | None) -> bytes:
+    if topic_id is not None:
+        return topic_id
+    raw = topic.encode()
+    return uvarint(len(raw) + 1) + raw
 
 
 def encode_response(

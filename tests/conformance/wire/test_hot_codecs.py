@@ -289,6 +289,67 @@ def test_a_fetch_request_cut_anywhere_is_refused(
         fetch_codec.decode_request(memoryview(whole)[:end], 0, end, version)
 
 
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@settings(max_examples=40)
+@given(
+    request=fetch_requests,
+    name=names,
+    topic_id=topic_ids,
+    again=st.tuples(int32, int64),
+    data=st.data(),
+)
+def test_a_consumer_that_repeats_itself_is_known_by_all_but_its_offset(
+    version: int,
+    request: fetch_messages.FetchRequest,
+    name: str,
+    topic_id: bytes,
+    again: tuple[int, int],
+    data: st.DataObject,
+) -> None:
+    request.topics = [
+        fetch_messages.FetchTopic(
+            topic=name,
+            topic_id=TopicId(topic_id),
+            partitions=[fetch_messages.FetchPartition(partition=3, fetch_offset=5, partition_max_bytes=9)],
+        )
+    ]
+    request.forgotten_topics_data = []
+
+    def shape_of(body: bytes) -> fetch_codec.RequestShape | None:
+        whole = memoryview(b"head" + body)
+        decoded = fetch_codec.decode_request(whole, 4, len(whole), version)
+        return fetch_codec.request_shape(whole, 4, len(whole), version, decoded)
+
+    encode = schema.request_encoder(ApiKey.FETCH, version)
+    first = encode(request)
+    shape = shape_of(first)
+    assert (shape is not None) == (version >= fetch_codec.FLEXIBLE_FROM)
+    if shape is None:
+        return
+    request.session_epoch, request.topics[0].partitions[0].fetch_offset = again
+    second = memoryview(b"head" + encode(request))
+    assert fetch_codec.repeated(shape, second, 4, len(second)) == again
+    assert fetch_codec.repeated(shape, second, 4, len(second) - 1) is None
+    assert fetch_codec.repeated(shape, second, 3, len(second)) is None
+
+    # Whatever differs elsewhere makes it another request.
+    changed = bytearray(second)
+    at = data.draw(st.integers(4, len(changed) - 1))
+    changed[at] ^= data.draw(st.integers(1, 255))
+    holes = (*range(shape.epoch_at, shape.epoch_at + 4), *range(shape.offset_at, shape.offset_at + 8))
+    found = fetch_codec.repeated(shape, memoryview(changed), 4, len(changed))
+    assert (found is not None) == (at - 4 in holes)
+
+    # A count in more bytes than it needs says the same, but all else stands elsewhere then.
+    count_at = shape.epoch_at + 4
+    assert first[count_at] == 2
+    assert shape_of(first[:count_at] + b"\x82\0" + first[count_at + 1 :]) is None
+
+    two = request.topics * 2
+    request.topics = two
+    assert shape_of(encode(request)) is None
+
+
 class _Bytes:
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -112,3 +112,21 @@ def test_a_full_cache_gives_a_place_only_for_a_stale_or_smaller_session() -> Non
     assert cache.evictions == 1
     assert plan(cache, request(("c", 0, 0)), now_ms=EVICTABLE_AFTER_MS + 2).session_id == 0
     assert plan(cache, request(("c", 0, 0)), now_ms=3 * EVICTABLE_AFTER_MS).session_id != 0
+
+
+def test_a_session_goes_on_for_its_only_partition() -> None:
+    known = sessions()
+    plan = known.plan(request(("t", 0, 5)), uses_topic_ids=False, now_ms=1)
+    (target,), session = plan.targets, plan.session
+    assert session is not None
+    assert not known.goes_on(session, 2, target, 2), "another epoch"
+    assert known.goes_on(session, 1, target, 2)
+    assert (session.epoch, session.last_used_ms) == (2, 2)
+    assert not known.goes_on(session, 1, target, 3), "an epoch of before"
+
+    both = request(("t", 1, 0), session_id=session.session_id, epoch=2)
+    known.plan(both, uses_topic_ids=False, now_ms=3)
+    assert not known.goes_on(session, 3, target, 4), "no longer the only partition"
+
+    known.plan(request(session_id=session.session_id, epoch=-1), uses_topic_ids=False, now_ms=5)
+    assert not known.goes_on(session, 3, target, 6), "ended"

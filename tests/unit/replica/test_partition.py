@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from millrace.log.appending import STAGED
 from millrace.log.config import LogConfig
 from millrace.replica.partition import (
     FencedLeaderEpoch,
@@ -17,6 +18,7 @@ from millrace.replica.partition import (
     UnknownLeaderEpoch,
 )
 from millrace.replica.partitions import Partitions
+from millrace.replica.waiting import NEWEST_BYTES_MAX, Newest
 from millrace.sim.volume import SimVolume
 from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk, batch_of
 
@@ -24,10 +26,12 @@ from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk, batch_of
 class Waiter:
     def __init__(self) -> None:
         self.more_bytes = 0
+        self.newest: list[Newest | None] = []
         self.changes = 0
 
-    def more_records(self, size_bytes: int) -> None:
+    def more_records(self, size_bytes: int, newest: Newest | None = None) -> None:
         self.more_bytes += size_bytes
+        self.newest.append(newest)
 
     def changed(self) -> None:
         self.changes += 1
@@ -177,3 +181,30 @@ def test_a_removed_partition_answers_all_who_wait(flushing: Led) -> None:
     assert waiter.changes == 1
     assert partitions.find("orders", 0) is None
     assert TOPIC_ID not in partitions.by_id
+
+
+def test_who_waits_is_handed_small_batches_as_they_are_in_the_log(led: Led) -> None:
+    partition, waiter = led.partition, Waiter()
+    partition.append(batch_of(b"nobody waits"), NOW_MS)
+    partition.await_records(waiter)
+    partition.append(batch_of(b"a", b"b"), NOW_MS)
+    assert waiter.newest == [(1, partition.read(1, 1000, committed_only=False, min_one=True).read())]
+
+
+def test_who_waits_is_handed_staged_batches_together(led: Led) -> None:
+    partition, waiter = led.partition, Waiter()
+    partition.answer_staged = lambda *_outcome: None
+    partition.append(batch_of(b"opens the log"), NOW_MS)
+    partition.await_records(waiter)
+    for value in (b"a", b"b"):
+        assert partition.append(batch_of(value), NOW_MS, token=object()) is STAGED
+    assert waiter.newest == []
+    partition.log.settle()
+    assert waiter.newest == [(1, partition.read(1, 1000, committed_only=False, min_one=True).read())]
+
+
+def test_large_batches_are_left_to_the_log(led: Led) -> None:
+    partition, waiter = led.partition, Waiter()
+    partition.await_records(waiter)
+    partition.append(batch_of(bytes(NEWEST_BYTES_MAX)), NOW_MS)
+    assert waiter.newest == [None]

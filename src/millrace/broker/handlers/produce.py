@@ -182,6 +182,10 @@ def _append_one(
         reply.topics.append(TopicResult(partition.topic, topic_id, [_failure(partition.index, error)]))
         reply.finish()
         return
+    wakeups = connection.services.wakeups
+    if wakeups.pending and connection.is_last_frame and not wakeups.has_run_first:
+        # Whoever waited for these records gets them before their producer's answer is even made.
+        wakeups.run_first()
     if log.high_watermark > appended.last_offset or (acks == 1 and not log.commits_on_flush):
         route.stats.record(connection.ticks() - started)
         connection.send(

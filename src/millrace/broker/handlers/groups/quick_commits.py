@@ -27,7 +27,7 @@ class CommitSlot(Slot):
     ) -> None:
         # Slot's own, without the call.
         self._connection = connection
-        self._response = None
+        self.response = None
         self._ticks = connection.ticks
         self._route = route
         self._correlation_id = correlation_id

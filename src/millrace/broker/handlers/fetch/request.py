@@ -1,0 +1,66 @@
+"""A Fetch request, from its bytes to the one who serves it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.dispatch import Api, Route
+from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
+from millrace.broker.handlers.fetch.serving import Fetch
+from millrace.broker.handlers.replica_fetch import replica_fetch
+from millrace.broker.wire_errors import error_code
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.fetch_codec import (
+    REPLICA_STATE_FROM,
+    TOPIC_IDS_FROM,
+    decode_request,
+    encode_error,
+    request_shape,
+)
+from millrace.wire.framing import response_frame
+
+if TYPE_CHECKING:
+    from millrace.broker.connection import Connection
+
+
+def fetch(
+    connection: Connection,
+    route: Route,
+    buffer: memoryview,
+    body: int,
+    stop: int,
+    correlation_id: int,
+    started: float,
+) -> None:
+    last = connection.last_fetch
+    if last is not None and last.begin_again(route, buffer, body, stop, correlation_id, started):
+        return
+    request = decode_request(buffer, body, stop, route.version)
+    services = connection.services
+    if request.replica_id >= 0:
+        sessions = services.replica_sessions
+        if sessions is not None and route.version >= REPLICA_STATE_FROM and sessions.is_replica(request):
+            replica_fetch(connection, route, correlation_id, started, request, sessions)
+            return
+    connection.fetched_at = started
+    try:
+        plan = services.fetch_sessions.plan(
+            request, uses_topic_ids=route.version >= TOPIC_IDS_FROM, now_ms=services.clock.wall_ms()
+        )
+    except (SessionNotFound, InvalidSessionEpoch, SessionTopicIdsDiffer) as error:
+        code = error_code(error)
+        route.stats.count_error(code)
+        # Without a session id, as Kafka: the client has to begin a new session.
+        answer = encode_error(code, 0, route.version)
+        connection.send(response_frame(correlation_id, answer, flexible=route.flexible_response))
+        return
+    begun = Fetch(connection, route, correlation_id, started, request, plan)
+    begun.begin()
+    if begun.is_at_end:
+        begun.shape = request_shape(buffer, body, stop, route.version, request)
+        connection.last_fetch = begun if begun.shape is not None else None
+
+
+# v7 sessions, v9 leader epochs, v11 racks, v12 flexible encoding and divergence, v13 topic ids, v15
+# replica state.
+FETCH: Final = Api(ApiKey.FETCH, versions=(4, 18), handle=fetch, direct=True)
