@@ -23,6 +23,7 @@ from millrace.broker.group_reports import GroupReports
 from millrace.broker.handlers import APIS
 from millrace.broker.http import HttpResponse, HttpServer
 from millrace.broker.local_replicas import LocalReplicas
+from millrace.broker.lookout import Lookout
 from millrace.broker.markers import Markers
 from millrace.broker.membership import Membership
 from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
@@ -331,6 +332,7 @@ class Broker:
                 config.integer("max.incremental.fetch.session.cache.slots"), self._chance
             ),
             fetch_bytes_max=config.integer("fetch.max.bytes"),
+            lookout=Lookout(self._surroundings.ticks, self._patience_s(config)),
         )
         if self._replication is not None:
             services.replica_sessions = self._replication.sessions
@@ -419,10 +421,14 @@ class Broker:
         if self._services is not None:
             self._services.config = config
             self._services.fetch_bytes_max = config.integer("fetch.max.bytes")
+            self._services.lookout.patience_s = self._patience_s(config)
         if self._cleaner is not None:
             self._cleaner.config = part_settings.cleaner_config(config)
         if self._replication is not None:
             self._replication.reconfigure()
+
+    def _patience_s(self, config: BrokerConfig) -> float:
+        return config.integer("socket.idle.poll.us") / 1e6 if self._surroundings.may_stay_awake else 0.0
 
     def _recovering(self, progress: LoadProgress) -> None:
         self.readiness.recovering(progress.logs_done, progress.logs_total)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millrace.broker.config import BrokerConfig
     from millrace.broker.failovers import Failovers
     from millrace.broker.fetch_sessions import FetchSessions
+    from millrace.broker.lookout import Lookout
     from millrace.broker.markers import Markers
     from millrace.broker.producer_ids import ProducerIds
     from millrace.broker.remote_transactions import RemoteTransactions
@@ -44,6 +45,7 @@ class Services:
     log_directories: LogDirectories
     fetch_sessions: FetchSessions
     fetch_bytes_max: int
+    lookout: Lookout
     groups: Groups
     transactions: Transactions
     markers: Markers

@@ -36,6 +36,8 @@ class Surroundings:
     open_file_count: Callable[[], int]
     settle: Callable[[], None]
     """Called once, when everything is built that lasts as long as the broker."""
+    may_stay_awake: bool = True
+    """Whether time passes while the loop has something to call; simulated time does not."""
     boot_id: str = ""
     """Another one after each start of the machine, which loses what was not flushed; empty if not known."""
     host_name: str = ""

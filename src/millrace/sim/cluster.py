@@ -115,6 +115,7 @@ class Node:
             ticks=cluster.loop.time,
             open_file_count=lambda: 0,
             settle=lambda: None,
+            may_stay_awake=False,
             boot_id=f"{self.host}-{self._boots_count}",
             host_name=self.host,
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.broker.commit_answers import CommitAnswer
 from millrace.broker.dispatch import Api, Route
 from millrace.broker.handlers.transaction_gate import TransactionGate, copied
+from millrace.broker.lookout import SMALL_BATCH_BYTES
 from millrace.broker.staging import STAGED_BYTES_MAX, StagedAnswer
 from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
@@ -202,6 +203,8 @@ def _append_one(
                 ),
             )
         )
+        if len(records) <= SMALL_BATCH_BYTES and partition.leads_alone:
+            connection.services.lookout.expect_more(connection.loop)
         return
     waiting = CommitAnswer(connection, route, correlation_id, started, partition, topic_id, appended)
     waiting.wait(connection, timeout_ms)

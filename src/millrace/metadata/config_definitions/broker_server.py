@@ -110,6 +110,18 @@ _NETWORK: Final = (
         valid=Range(1),
     ),
     Setting(
+        name="socket.idle.poll.us",
+        type=_INT,
+        default=400,
+        doc="After a small batch that came alone, how many microseconds the broker looks for the next "
+        "request before it goes to sleep. To wake up takes longer than to store a message, so messages that "
+        "are sent one after the other arrive sooner. Where they are rarer, the broker notices and sleeps. "
+        "0 means to sleep always.",
+        valid=Range(0, 100_000),
+        importance=_LOW,
+        update=_DYNAMIC,
+    ),
+    Setting(
         name="connections.max.idle.ms",
         type=_LONG,
         default=600_000,

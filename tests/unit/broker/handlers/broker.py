@@ -14,6 +14,7 @@ from millrace.broker.config import BrokerConfig
 from millrace.broker.context import Endpoint, RequestContext
 from millrace.broker.fetch_sessions import FetchSessions
 from millrace.broker.handlers import APIS
+from millrace.broker.lookout import Lookout
 from millrace.broker.markers import Markers
 from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.services import Services
@@ -148,6 +149,7 @@ class Broker:
             log_directories=self.log_directories,
             fetch_sessions=FetchSessions(10, random.Random(1)),
             fetch_bytes_max=2**20,
+            lookout=Lookout(float, 0.0),
         )
         self._life: asyncio.Task[None] | None = None
 
