@@ -176,6 +176,9 @@ def run_kafka_python(bootstrap: str, topics: list[str], config: dict[str, Any]) 
             tell("lost", partitions=[list(each) for each in lost])
 
     consumer.subscribe(topics, listener=Listener())
+    # Else it may join before it knows its topics, get nothing, and ask again in minutes.
+    for topic in topics:
+        consumer.partitions_for_topic(topic)
     tell("ready")
     while not is_asked_to_stop():
         for records in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
