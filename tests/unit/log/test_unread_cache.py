@@ -11,7 +11,7 @@ import pytest
 from millrace.log.config import LogConfig
 from millrace.log.log_directory import DirectorySettings
 from millrace.log.partition_log import PartitionLog
-from millrace.log.segment import Segment
+from millrace.log.segment import LogSlice, Segment
 from millrace.log.unread_cache import STEP_BYTES
 from millrace.log.volume import DiskVolume
 from tests.unit.log.support import Disk, append, read_values
@@ -19,7 +19,7 @@ from tests.unit.log.support import Disk, append, read_values
 KEPT_BYTES = 256 * 1024
 BATCH_BYTES = 64 * 1024
 PAGE_BYTES = 4096
-LOOK_STEP_BYTES = 256 * 1024
+LOOK_STEP_BYTES = 64 * 1024
 
 
 @pytest.fixture
@@ -49,13 +49,31 @@ def _write(disk: Disk, log: PartitionLog, size_bytes: int) -> None:
 
 
 def _is_cached(segment: Segment, position: int) -> bool:
-    return segment.file.handle().is_cached(position, 1)
+    """Looked at by a descriptor of its own: on a usual one, a look at a page that is gone brings in megabytes
+    behind it, and the next look would find those."""
+    number = os.open(segment.file.path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)
+        os.preadv(number, [bytearray(1)], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(number)
+    return True
 
 
 def _is_gone(segment: Segment, start: int, size_bytes: int = STEP_BYTES) -> bool:
-    """Whether it has left, but for pages that the kernel keeps because they are in use elsewhere: it takes a
-    hint, no more. A look at a page may bring in those behind it, hence the steps."""
-    return not all(_is_cached(segment, start + at) for at in range(0, size_bytes, LOOK_STEP_BYTES))
+    """Whether it has left, but for pages that the kernel keeps: it takes a hint, no more."""
+    if not all(_is_cached(segment, start + at) for at in range(0, size_bytes, LOOK_STEP_BYTES)):
+        return True
+    _skip_if_nothing_goes(Path(segment.file.path).parent)
+    return False
+
+
+def _skip_if_nothing_goes(directory: Path) -> None:
+    """There are moments in which the kernel lets no file go: then it says nothing about ours."""
+    if not all(_can_drop(directory / f"control-{number}") for number in range(5)):
+        pytest.skip("the kernel keeps what it is told to drop at present")
 
 
 def test_all_but_the_end_leaves_the_cache(real_disk: Disk) -> None:
@@ -120,8 +138,13 @@ def test_what_was_dropped_is_read_from_the_disk_and_known_to_be_cold(real_disk: 
     log.expect_no_readers()
     _write(real_disk, log, 3 * STEP_BYTES)
     log.expect_readers()
-    dropped = range(STEP_BYTES // BATCH_BYTES)
-    assert any(log.read(offset, BATCH_BYTES, log.high_watermark, True).is_cold() for offset in dropped)
+    file = log.segments[0].file.handle()
+    # Before anything is read, since the system reads ahead; and from the end, since a look does so, too.
+    places = (2 * STEP_BYTES, STEP_BYTES, STEP_BYTES // 2)
+    if not any(LogSlice(file, place, BATCH_BYTES, False).is_cold() for place in places):
+        _skip_if_nothing_goes(Path(log.segments[0].file.path).parent)
+        pytest.fail("what was dropped is not known to be cold")
+    assert not log.read(0, BATCH_BYTES, log.high_watermark, True).is_hot
     assert not log.read(log.log_end_offset - 1, BATCH_BYTES, log.high_watermark, True).is_cold()
     assert [offset for offset, _ in read_values(log)] == list(range(log.log_end_offset))
 

@@ -21,14 +21,17 @@ from millrace.broker.connection import Connection
 from millrace.broker.dispatch import Dispatcher
 from millrace.broker.handlers import APIS
 from millrace.broker.handlers.fetch import request as fetch_requests
+from millrace.broker.lookout import SMALL_BATCH_BYTES, Lookout
 from millrace.broker.server import Server
 from millrace.core.ids import TopicId
+from millrace.core.override import override
 from millrace.log.appending import STAGED
 from millrace.replica.partition import Partition
 from millrace.wire import fetch_codec, schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.fetch_codec import FLEXIBLE_FROM, TOPIC_IDS_FROM
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
 from tests.unit.broker.test_collected_answers import FakeTransport
@@ -84,6 +87,9 @@ class Consumer:
         # Api, version, correlation id, no client id, no tags.
         head = struct.pack(">hhihb", ApiKey.FETCH, self._version, 7, -1, 0)
         frame = (head if self._version >= FLEXIBLE_FROM else head[:-1]) + body
+        self.receive(frame)
+
+    def receive(self, frame: bytes) -> None:
         buffer = self.connection.get_buffer(-1)
         buffer[: len(frame) + 4] = struct.pack(">i", len(frame)) + frame
         self.connection.buffer_updated(len(frame) + 4)
@@ -396,6 +402,40 @@ def test_a_connection_that_ends_leaves_nobody_waiting(broker: Broker) -> None:
         assert consumer.connection.last_fetch is None
 
     broker.run(follow())
+
+
+class Expecting(Lookout):
+    """Counts how often more is expected, instead of looking for it."""
+
+    def __init__(self) -> None:
+        super().__init__(float, 0.0)
+        self.count = 0
+
+    @override
+    def expect_more(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("value_bytes, expected", [(100, 1), (2 * SMALL_BATCH_BYTES, 0)])
+def test_only_after_a_small_batch_the_next_is_looked_for(
+    broker: Broker, value_bytes: int, expected: int
+) -> None:
+    topic = followed(broker)
+    broker.services.lookout = lookout = Expecting()
+
+    async def send() -> None:
+        producer = topic.consumer()
+        part = PartitionProduceData(index=0, records=bytes(batch(bytes(value_bytes))))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=1_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[part])]
+        )
+        body = schema.request_encoder(ApiKey.PRODUCE, 12)(request)
+        producer.receive(struct.pack(">hhihb", ApiKey.PRODUCE, 12, 7, -1, 0) + body)
+        assert producer.answer() is not None
+
+    broker.run(send())
+    assert topic.partition.log.log_end_offset == 1
+    assert lookout.count == expected
 
 
 @settings(max_examples=40, deadline=None)
