@@ -1,5 +1,5 @@
-# `make run` and `make test` need Python 3.11+ (and Java 17+ for the tests with Java clients) and nothing else:
-# both create .venv and reuse it. Another interpreter: make PYTHON=python3.12 run
+# `make run`, `make cluster` and `make test` need Python 3.11+ (and Java 17+ for the tests with Java clients) and
+# nothing else: all create .venv and reuse it. Another interpreter: make PYTHON=python3.12 run
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -13,10 +13,12 @@ INPUTS := pyproject.toml constraints.txt
 
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
+CLUSTER ?= millrace-cluster
+BROKERS ?= 3
 ARGS ?=
 SEEDS ?= 1-10
 
-.PHONY: help run test check format bench compat sim fuzz docs demo-pipeline constraints clean
+.PHONY: help run cluster test soak check format bench compat sim fuzz docs demo-pipeline constraints clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +36,12 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and its development tools into $(VENV) ..."
 	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark,cluster]'
-	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark
+	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark $(VENV)/.installed-cluster
+
+$(VENV)/.installed-cluster: $(INPUTS) | $(BIN)/python
+	@echo "Installing Millrace and an etcd into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable '.[cluster]'
+	@touch $@ $(VENV)/.installed-run
 
 # Spark is large (800 MB with what it needs), so that only what uses it waits for it.
 $(VENV)/.installed-spark: $(INPUTS) | $(BIN)/python
@@ -45,8 +52,14 @@ $(VENV)/.installed-spark: $(INPUTS) | $(BIN)/python
 run: $(VENV)/.installed-run ## start one broker on 127.0.0.1:9092 (LISTEN=, DATA=, ARGS="--set key=value")
 	@exec $(BIN)/millrace serve --data-dir "$(DATA)" --listen "$(LISTEN)" $(ARGS)
 
+cluster: $(VENV)/.installed-cluster ## start an etcd and three brokers, until Ctrl-C (BROKERS=, CLUSTER=directory, ARGS=)
+	@exec $(BIN)/millrace cluster up --foreground --brokers $(BROKERS) --data-dir "$(CLUSTER)" $(ARGS)
+
 test: $(VENV)/.installed-dev ## run every test (ARGS="-k name")
 	@$(BIN)/python -m tools.run_tests $(ARGS)
+
+soak: $(VENV)/.installed-dev ## the counts that take minutes each, which make test leaves out (ARGS="-k name")
+	@$(BIN)/python -m pytest --soak tests $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: within a minute
 	@$(BIN)/ruff format --check --output-format=concise . || { echo "run 'make format'" >&2; exit 1; }

@@ -48,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which broker the compat tests talk to: Millrace, or Apache Kafka to validate the tests",
     )
     parser.addoption(
+        "--soak",
+        action="store_true",
+        help="only tests marked soak, the long counts that all other runs leave out: `make soak`",
+    )
+    parser.addoption(
         "--lane",
         choices=("computing", "spark", "waiting", "timed"),
         help="only tests that compute, run on Spark, wait for processes, or measure time: tools/run_tests.py",
@@ -60,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "integration: real processes, signals, hostile input",
         "java: needs Java and Kafka's jars",
         "millrace_only: promises that Apache Kafka does not make; skipped with --against kafka",
+        "soak: a count that takes minutes; left out unless --soak is given, as `make soak` does",
         "timed: measures real time, so that `make test` runs it beside no other test",
     ):
         config.addinivalue_line("markers", line)
@@ -68,11 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    soak = bool(config.getoption("--soak"))
+    _keep(config, items, lambda item: (item.get_closest_marker("soak") is not None) == soak)
     lane = config.getoption("--lane")
     if lane is not None:
-        others = [item for item in items if _lane_of(item) != lane]
-        items[:] = [item for item in items if _lane_of(item) == lane]
-        config.hook.pytest_deselected(items=others)
+        _keep(config, items, lambda item: _lane_of(item) == lane)
     against = config.getoption("--against")
     skip = pytest.mark.skip(reason="a promise of Millrace's own")
     for item in items:
@@ -85,6 +91,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("java")
         if against == "kafka" and item.get_closest_marker("millrace_only"):
             item.add_marker(skip)
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], is_wanted: Callable[[pytest.Item], bool]) -> None:
+    others = [item for item in items if not is_wanted(item)]
+    items[:] = [item for item in items if is_wanted(item)]
+    config.hook.pytest_deselected(items=others)
 
 
 def _lane_of(item: pytest.Item) -> str:

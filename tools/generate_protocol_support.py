@@ -26,7 +26,8 @@ except that ApiVersions of an unknown version is answered with the versions that
 # Deviations that a client can notice, by API key.
 NOTES: Final[dict[int, str]] = {
     0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients "
-    "that look for them, and they are refused, as in Kafka 4",
+    "that look for them, and they are refused, as in Kafka 4. Nobody writes to internal topics; Kafka lets "
+    "clients that call themselves `__admin_client`",
     1: "with sessions, topic ids and leader epochs, and replicas in the reader's rack where that is set up",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
@@ -44,6 +45,8 @@ NOTES: Final[dict[int, str]] = {
     44: "unknown names are refused for brokers too, where Kafka takes them",
     43: "also for a single broker, which leads everything as it should",
     45: "every broker takes what is meant for the controller",
+    55: "answered from the metadata store: the controller is the leader, its epoch the store's revision when "
+    "it took office, the store's revision the high watermark, and all brokers of the cluster are voters",
     60: "every broker takes what is meant for the controller",
     64: "a broker that runs is not removed: it would register again at once",
     68: "a pattern is matched before the first answer, and again as soon as topics change; Kafka does it "
@@ -57,7 +60,7 @@ REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("Kafka Streams groups are not part of this version", (88, 89)),
     ("authentication is not part of this version", (17, 36, 38, 39, 40, 41, 50, 51)),
     ("authorisation and quotas are not part of this version", (29, 30, 31, 48, 49)),
-    ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 55, 57, 59, 80, 81, 82)),
+    ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),
     ("Millrace collects no telemetry of clients; Kafka has it off by default", (71, 72)),
 )

@@ -109,6 +109,53 @@ def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) 
     eventually(lambda: cluster.have_same_log(topic, 0), DEADLINE_S)
 
 
+def test_a_replica_comes_back_to_a_log_that_begins_inside_of_a_batch(cluster: Cluster) -> None:
+    """Records are deleted up to the middle of a batch, as Kafka Streams does, while a replica is away."""
+    topic = unique_name("purged")
+    cluster.create_topic(topic)
+    leader_id = cluster.partitions(topic)[0].leader
+    leader = cluster.brokers[leader_id]
+    away_id = next(node_id for node_id in cluster.brokers if node_id != leader_id)
+    with RawConnection((leader.host, leader.port)) as connection:
+
+        def write(count: int) -> None:
+            for _ in range(count):
+                records = [Record(number, NOW_MS, None, b"%d" % number) for number in range(10)]
+                assert produce(connection, topic, build_batch(records))["error_code"] == "none"
+
+        write(2)
+        eventually(lambda: cluster.have_same_log(topic, 0), DEADLINE_S)
+        cluster.brokers[away_id].kill()
+        write(5)
+        place = confluent_kafka.TopicPartition(topic, 0, 55)
+        deleted = next(iter(cluster.admin.delete_records([place]).values())).result(30)
+        assert deleted.low_watermark == 55
+        cluster.brokers[away_id].start()
+        eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
+        write(1)
+    logs = cluster.log_bytes(topic, 0)
+    assert 0 < len(logs[away_id]) < len(logs[leader_id])
+    assert logs[leader_id].endswith(logs[away_id]), "from the batch on in which the log begins"
+    for node_id, broker in cluster.brokers.items():
+        if node_id != away_id:
+            broker.kill()
+    try:
+        # The others are gone: whoever is left has everything, or nobody leads.
+        eventually(lambda: cluster.partitions(topic, seen_by=away_id)[0].leader == away_id, DEADLINE_S)
+    finally:
+        for node_id, broker in cluster.brokers.items():
+            if node_id != away_id:
+                broker.start()
+    eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
+    consumer: Any = confluent_kafka.Consumer(
+        {"bootstrap.servers": cluster.brokers[away_id].bootstrap, "group.id": "none", "log_level": 0}
+    )
+    place = confluent_kafka.TopicPartition(topic, 0)
+    # It has led alone, so what the others have now is what it had.
+    assert consumer.get_watermark_offsets(place, timeout=10) == (55, 80)
+    consumer.close()
+
+
 def test_a_rolling_restart_fails_no_send(cluster: Cluster) -> None:
     topic = unique_name("rolling")
     cluster.create_topic(topic)

@@ -17,6 +17,7 @@ from tests.harness.topics import create_topic, unique_name
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
 class Tools:
@@ -85,6 +86,17 @@ def test_kafka_configs_changes_settings(tools: Tools, broker: BrokerProcess) -> 
     tools.ok(CONFIGS, "--alter", *every_broker, "--delete-config", "log.cleaner.backoff.ms")
     all_settings = tools.ok(CONFIGS, "--describe", *entity, "--all")
     assert "segment.bytes=1073741824" in all_settings
+
+
+def test_kafka_configs_takes_settings_of_brokers_without_effect_and_shows_them(tools: Tools) -> None:
+    entity = ("--entity-type", "brokers", "--entity-default")
+    tools.ok(CONFIGS, "--alter", *entity, "--add-config", "log.cleaner.threads=2")
+    described = tools.ok(CONFIGS, "--describe", *entity)
+    assert re.search(r"log\.cleaner\.threads=2 sensitive=false", described)
+    wrong = tools.run(CONFIGS, "--alter", *entity, "--add-config", "log.cleaner.threads=-1")
+    assert wrong["status"] == 1
+    tools.ok(CONFIGS, "--alter", *entity, "--delete-config", "log.cleaner.threads")
+    assert "log.cleaner.threads" not in tools.ok(CONFIGS, "--describe", *entity)
 
 
 def test_kafka_get_offsets_prints_every_kind(tools: Tools, broker: BrokerProcess) -> None:
@@ -168,6 +180,20 @@ def test_kafka_broker_api_versions_shows_kafkas_ranges(tools: Tools) -> None:
     output = tools.ok("org.apache.kafka.tools.BrokerApiVersionsCommand")
     found = dict(re.findall(r"^\s+(\w+\(\d+\)): (\d+(?: to \d+)?) \[usable", output, re.MULTILINE))
     assert {name: found.get(name) for name in SINGLE_BROKER_APIS} == SINGLE_BROKER_APIS
+
+
+def test_kafka_metadata_quorum_shows_the_only_broker_as_leader_and_voter(tools: Tools) -> None:
+    status = tools.ok(QUORUM, "describe", "--status")
+    found = dict(re.findall(r"^(\w+):\s+(.*)$", status, re.MULTILINE))
+    assert found["LeaderId"] == "1", status
+    assert int(found["LeaderEpoch"]) > 0
+    assert int(found["HighWatermark"]) > 0
+    assert found["MaxFollowerLag"] == "0"
+    (voter,) = json.loads(found["CurrentVoters"])
+    assert voter["id"] == 1
+    replication = tools.ok(QUORUM, "describe", "--replication")
+    (line,) = [line for line in replication.splitlines() if "Leader" in line.split()]
+    assert line.split()[0] == "1"
 
 
 def test_kcat_shows_metadata(kcat: Kcat, broker: BrokerProcess) -> None:

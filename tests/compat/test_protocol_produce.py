@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.harness.batches import HEADER, batch, headers_of
 from tests.harness.process import BrokerProcess
@@ -18,9 +21,10 @@ from tests.harness.protocol import (
     produce,
     produce_request,
     topic_id,
+    topic_metadata,
 )
-from tests.harness.raw import METADATA, PRODUCE, Closed, RawConnection
-from tests.harness.topics import create_topic, unique_name
+from tests.harness.raw import FIND_COORDINATOR, METADATA, PRODUCE, Closed, RawConnection
+from tests.harness.topics import admin_client, create_topic, unique_name
 
 GOOD = batch([b"a", b"b"])
 
@@ -219,3 +223,93 @@ def test_produce_versions_of_old_formats_are_refused(version: int, broker: Broke
         header = struct.pack(">hhih3s", PRODUCE, version, 1, 3, b"old")
         connection.send_frame(header + struct.pack(">hii", 1, 1_000, 0))
         assert connection.is_closed_by_peer()
+
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+@pytest.fixture
+def internal_topics(connection: RawConnection) -> tuple[str, ...]:
+    """Made by whoever looks for their coordinators first."""
+    for key_type, name in enumerate(INTERNAL):
+        deadline = time.monotonic() + 20
+        while True:
+            request = {"key_type": key_type, "coordinator_keys": ["somebody"]}
+            (found,) = connection.call(FIND_COORDINATOR, 4, request)["coordinators"]
+            if found["error_code"] == "none" and topic_metadata(connection, name)["error_code"] == "none":
+                break
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+    return INTERNAL
+
+
+def alter_topic(bootstrap: str, topic: str, configs: dict[str, str]) -> None:
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in configs.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = admin_client(bootstrap)
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_clients_do_not_write_to_internal_topics(
+    connection: RawConnection, topic: str, internal_topics: tuple[str, ...], acks: int
+) -> None:
+    """Whatever a coordinator finds there, it believes."""
+    keyed = batch([b"value"], keys=[b"key"])
+    for name in internal_topics:
+        end_before = end_offset(connection, name)
+        for _ in range(3):
+            assert produce(connection, name, keyed, acks=acks)["error_code"] == "invalid_topic_exception"
+        by_id = produce_request({(name, 0): keyed, (topic, 0): GOOD}, acks)
+        for entry in by_id["topic_data"]:
+            entry["topic_id"] = topic_id(connection, entry.pop("name"))
+        answer = connection.call(PRODUCE, 13, by_id)
+        errors = [entry["partition_responses"][0]["error_code"] for entry in answer["responses"]]
+        assert sorted(errors) == ["invalid_topic_exception", "none"]
+        assert end_offset(connection, name) == end_before
+
+
+def test_a_short_way_to_the_log_does_not_lead_to_internal_topics_either(
+    connection: RawConnection, broker: BrokerProcess, internal_topics: tuple[str, ...]
+) -> None:
+    """With another clean-up policy their batches need no preparation, and many small ones come at once."""
+    name = internal_topics[0]
+    alter_topic(broker.bootstrap, name, {"cleanup.policy": "delete"})
+    try:
+        end_before = end_offset(connection, name)
+        request = produce_request({(name, 0): GOOD})
+        sent = [connection.send(PRODUCE, PRODUCE_VERSION, request) for _ in range(100)]
+        answers = [connection.receive(PRODUCE, PRODUCE_VERSION, each) for each in sent]
+        found = {answer["responses"][0]["partition_responses"][0]["error_code"] for answer in answers}
+        assert found == {"invalid_topic_exception"}
+        assert end_offset(connection, name) == end_before
+    finally:
+        alter_topic(broker.bootstrap, name, {"cleanup.policy": "compact"})
+
+
+def test_an_internal_topic_and_acks_0_close_the_connection(
+    connection: RawConnection, internal_topics: tuple[str, ...]
+) -> None:
+    connection.send(PRODUCE, PRODUCE_VERSION, produce_request({(internal_topics[0], 0): GOOD}, acks=0))
+    with pytest.raises((Closed, ConnectionError)):
+        connection.call(METADATA, 1, {"topics": []})
+
+
+def test_a_real_client_is_told_that_it_cannot_write_to_internal_topics(
+    broker: BrokerProcess, internal_topics: tuple[str, ...]
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 10_000})
+    outcomes: list[str | None] = []
+    for name in internal_topics:
+        producer.produce(
+            name,
+            b"value",
+            b"key",
+            0,
+            on_delivery=lambda error, _: outcomes.append(None if error is None else error.name()),
+        )
+    assert producer.flush(15) == 0
+    assert outcomes == ["TOPIC_EXCEPTION", "TOPIC_EXCEPTION"]

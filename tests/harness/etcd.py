@@ -91,7 +91,7 @@ class EtcdProcess:
 
     def control(self, *words: str, flags: Sequence[str] = ()) -> str:
         """What etcdctl prints for a command."""
-        program = Path(find_etcd()).with_name("etcdctl")
+        program = Path(find_etcd().path).with_name("etcdctl")
         done = subprocess.run(
             [str(program), "--endpoints", self.endpoint, *flags, *words],
             capture_output=True,

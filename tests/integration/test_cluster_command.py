@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.etcd import lasting_port
-from tests.harness.millrace import run_millrace
+from tests.harness.millrace import MILLRACE, run_millrace
 from tests.harness.process import eventually
 
 pytestmark = pytest.mark.slow
@@ -111,3 +113,28 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "`millrace cluster up` starts one" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("way", ["Ctrl-C", "cluster down"])
+def test_a_cluster_in_the_foreground_lives_as_long_as_its_command(commands: Commands, way: str) -> None:
+    words = ("cluster", "up", "--foreground", "--brokers", "1", "--base-port", str(commands.base_port))
+    process = subprocess.Popen(
+        [MILLRACE, *words, "--data-dir", str(commands.directory)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("bootstrap servers:"):
+                break
+        assert commands.status()[1]["state"] == "running"
+        if way == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            commands.run("down")
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+    assert commands.status()[1]["state"] == "down"
+    written = (commands.directory / "broker-1.out").read_text()
+    assert "stopped" in written

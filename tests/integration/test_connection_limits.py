@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+from millrace.broker.memory import HELD_SHARE_BYTES
 from tests.harness.millrace import MillraceProcess
 from tests.harness.process import eventually
-from tests.harness.raw import METADATA, Closed, RawConnection
+from tests.harness.protocol import fetch_partition, fetch_request, topic_id
+from tests.harness.raw import FETCH, METADATA, Closed, RawConnection
+from tests.harness.topics import create_topic
 from tests.integration.conftest import StartMillrace
 
 
@@ -67,3 +70,41 @@ def test_silent_connections_are_closed_and_busy_ones_kept(start_millrace: StartM
             time.sleep(0.2)
         assert silent.is_closed_by_peer(0.5)
         busy.call(METADATA, 1, {"topics": []})
+
+
+def test_answers_behind_a_waiting_fetch_take_no_more_memory_than_their_share(
+    start_millrace: StartMillrace,
+) -> None:
+    broker = start_millrace()
+    create_topic(broker.bootstrap, "wide", partitions=1_000)
+
+    def held_bytes() -> float:
+        return _figure(broker, "millrace_held_answers_bytes")
+
+    all_topics = {
+        "topics": None,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    with RawConnection((broker.host, broker.port)) as connection:
+        connection.send(METADATA, 8, all_topics)
+        answer_bytes = len(connection.receive_frame())
+        asked_count = 400
+        assert asked_count * answer_bytes > 8 * HELD_SHARE_BYTES
+        request = fetch_request({topic_id(connection, "wide"): [fetch_partition(0, 0)]}, max_wait=4_000)
+        fetch = connection.send(FETCH, 13, request)
+        for _ in range(asked_count):
+            connection.send(METADATA, 8, all_topics)
+
+        eventually(lambda: held_bytes() >= HELD_SHARE_BYTES)
+        assert held_bytes() <= HELD_SHARE_BYTES + 2 * answer_bytes
+        connection.receive(FETCH, 13, fetch)
+        for _ in range(asked_count):
+            assert len(connection.receive_frame()) == answer_bytes
+        assert held_bytes() == 0
+
+
+def _figure(broker: MillraceProcess, name: str) -> float:
+    _, text = broker.http("/metrics")
+    (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
+    return float(line.split()[1])

@@ -3,6 +3,7 @@ only its own partitions along."""
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import shutil
@@ -74,6 +75,24 @@ def test_moves_under_load_and_kills_lose_and_repeat_nothing(broker: TwoDisks) ->
     broker.start()
     check(broker, topic, writers)
     assert "Traceback" not in broker.output()
+
+
+def test_a_log_that_an_older_topic_left_on_the_other_disk_is_set_aside_at_the_start(broker: TwoDisks) -> None:
+    topic = create_topic(broker.bootstrap, unique_name("again"), 1)
+    with RawConnection((broker.host, broker.port)) as connection:
+        produce(connection, topic, batch([b"new"]))
+    assert broker.stop() == 0
+    home = broker.home_of(topic)
+    returned = broker.other(home) / f"{topic}-0"
+    shutil.copytree(home / f"{topic}-0", returned)
+    old_id = base64.urlsafe_b64encode(bytes(range(16))).decode().rstrip("=")
+    (returned / "partition.metadata").write_text(f"version: 0\ntopic_id: {old_id}")
+    broker.start()
+    assert broker.home_of(topic) == home
+    assert len(list(broker.other(home).glob(f"{topic}-0.*-stray"))) == 1
+    with RawConnection((broker.host, broker.port)) as connection:
+        assert end_offset(connection, topic) == 1
+    assert "is a log of a topic that is not there" in broker.output()
 
 
 def test_a_move_waits_for_its_throttle_and_can_be_taken_back(broker: TwoDisks) -> None:

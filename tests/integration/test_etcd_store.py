@@ -6,19 +6,23 @@ import asyncio
 import random
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from typing_extensions import override
 
+from millrace.core.ids import NodeId
 from millrace.metadata.commands import Policy
 from millrace.metadata.errors import StoreUnavailable, StoreWentBack, WatchLost
+from millrace.metadata.leftovers import find_leftovers
 from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.store import ABSENT, Compare, Put, Snapshot, Versioned
 from millrace.metadata.store.etcd import EtcdStore
 from millrace.metadata.store.etcd_calls import EtcdSettings
+from tests.harness.background import background
 from tests.harness.etcd import EtcdProcess, lasting_port
 from tests.unit.metadata.worlds import CountedIds, broker
 
@@ -124,7 +128,7 @@ def test_brokers_may_be_started_before_their_etcd(start_etcd: StartEtcd) -> None
     server.kill()
 
     async def body() -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with background() as tasks:
             store = EtcdStore(
                 EtcdSettings(endpoints=(server.endpoint,), request_timeout_ms=HASTY_MS, prefix="test")
             )
@@ -145,7 +149,7 @@ def test_metadata_reload_what_a_compacted_watch_did_not_tell(start_etcd: StartEt
     server = start_etcd()
 
     async def body() -> None:
-        async with asyncio.TaskGroup() as tasks, store_of(server.endpoint) as other:
+        async with background() as tasks, store_of(server.endpoint) as other:
             store = EtcdStore(
                 EtcdSettings(endpoints=(server.endpoint,), request_timeout_ms=HASTY_MS, prefix="test")
             )
@@ -163,6 +167,61 @@ def test_metadata_reload_what_a_compacted_watch_did_not_tell(start_etcd: StartEt
                 await asyncio.sleep(0.05)
             (topic,) = await eventually(lambda: metadata.create_topics([NewTopic(name="t", configs={})]))
             assert not isinstance(topic, Exception)
+            await metadata.close()
+
+    run(body())
+
+
+class CutEtcd(EtcdStore):
+    """Whoever uses it goes in the middle of the next creation."""
+
+    commits_left = -1
+
+    @override
+    async def commit(
+        self, *, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[str] = ()
+    ) -> int:
+        if self.commits_left == 0:
+            self.commits_left = -1
+            raise StoreUnavailable("its broker is gone")
+        self.commits_left -= 1
+        return await super().commit(compares=compares, puts=puts, deletes=deletes)
+
+
+def test_what_a_creation_left_that_was_cut_short_is_cleared_up(start_etcd: StartEtcd) -> None:
+    server = start_etcd()
+    large = NewTopic(name="large", partition_count=300, replication_factor=1, configs={})
+
+    async def body() -> None:
+        store = CutEtcd(EtcdSettings(endpoints=(server.endpoint,), request_timeout_ms=PATIENT_MS))
+        async with background() as tasks:
+            metadata = Metadata(store, policy=Policy, ids=CountedIds(), chance=random.Random(1))
+            await metadata.start(tasks)
+            await metadata.register_broker(broker(1))
+            await metadata.claim_controller(NodeId(1), "first")
+            office = metadata.image.controller_revision
+            for commits in (1, 2, 3):
+                store.commits_left = commits
+                with pytest.raises(StoreUnavailable):
+                    await metadata.create_topics([large])
+                while not (leftovers := list(find_leftovers(metadata.image))):
+                    await asyncio.sleep(0.01)
+                (leftover,) = leftovers
+                assert leftover.begun_at
+                assert await metadata.clear_up(leftover, controller_revision=office)
+                assert not await metadata.clear_up(leftover, controller_revision=office), "it is gone"
+                entries = (await store.load()).entries
+                assert not [key for key in entries if key.startswith(("partitions/", "creations/"))]
+            await metadata.create_topics([large])
+            assert len(metadata.image.topics["large"].partitions) == 300
+            store.commits_left = 2
+            with pytest.raises(StoreUnavailable):
+                await metadata.delete_topics(["large"])
+            while not (leftovers := list(find_leftovers(metadata.image))):
+                await asyncio.sleep(0.01)
+            assert await metadata.clear_up(leftovers[0], controller_revision=office)
+            entries = (await store.load()).entries
+            assert not [key for key in entries if key.startswith(("partitions/", "creations/", "topics/"))]
             await metadata.close()
 
     run(body())

@@ -14,6 +14,7 @@ from millrace.metadata.commands import Policy
 from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.store.etcd import EtcdStore
 from millrace.metadata.store.etcd_calls import EtcdSettings
+from tests.harness.background import background
 from tests.harness.etcd import EtcdProcess
 from tests.unit.metadata.worlds import CountedIds, broker
 
@@ -28,7 +29,7 @@ DEADLINE_S = 5 * GOAL_S
 
 async def seconds_to_fail_over(endpoint: str) -> float:
     store = EtcdStore(EtcdSettings(endpoints=(endpoint,), prefix="test", request_timeout_ms=30_000))
-    async with asyncio.TaskGroup() as tasks:
+    async with background() as tasks:
         metadata = Metadata(store, policy=Policy, ids=CountedIds(), chance=random.Random(1))
         await metadata.start(tasks)
         leases = {node_id: await store.grant_lease(600_000) for node_id in (1, 2, 3)}

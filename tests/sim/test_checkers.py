@@ -7,6 +7,7 @@ import pytest
 from millrace.sim.checkers import violations
 from millrace.sim.history import (
     Acked,
+    AskedInVain,
     Assigned,
     Copying,
     Event,
@@ -19,6 +20,7 @@ from millrace.sim.history import (
     OffsetFetched,
     OffsetsExpire,
     Polled,
+    RefusedConnections,
     ReplicaRead,
     ReplicasWanted,
     Sent,
@@ -192,6 +194,8 @@ BROKEN: dict[str, tuple[Event, ...]] = {
     "served without a lease": (
         ServedWithoutLease(at=9, host="10.0.0.1", what="Fetch", asked_at=8, gone_at=5),
     ),
+    "taken for dead": (RefusedConnections(at=9, node_id=1, leases_lost=3, others=2),),
+    "spinning": (AskedInVain(at=9, node_id=1, answers=900),),
     "two owners": (assigned("m1", 1), assigned("m2", 1)),
     "commit of an old generation": (assigned("m1", 1), assigned("m2", 2, at=2), committed(5, at=8)),
     "committed offset went back": (committed(5), fetched(4)),
@@ -213,6 +217,9 @@ def test_a_copy_that_is_missing_is_found() -> None:
 
 
 SOUND: dict[str, tuple[Event, ...]] = {
+    "a process that each of the others took for dead once": (
+        RefusedConnections(at=9, node_id=1, leases_lost=2, others=2),
+    ),
     "plain records": (
         sent(1),
         sent(2),

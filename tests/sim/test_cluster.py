@@ -3,21 +3,32 @@ they are condemned."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millrace.broker import fetcher
+from millrace.broker.fetcher import Key, LeaderFetcher
+from millrace.broker.followed import Followed
+from millrace.broker.peers import Peers
+from millrace.core.errors import MillraceError
 from millrace.log.appending import Appended
 from millrace.metadata import election
 from millrace.metadata.session import BrokerSession
+from millrace.replica import following
 from millrace.replica.following import FollowerLog, Position, position_of
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
-from millrace.sim.run import run_scenario
+from millrace.sim.clients.admin import delete_records_behind
+from millrace.sim.clients.producer import Workload
+from millrace.sim.run import ORDERS, PARTITIONS, Run, run_scenario
 from millrace.sim.scenarios import BY_NAME
 
 SLOW_REPLICATION = "C-F1-F5-slow-replication"
 LAST_TWO = "C-F4-last-two"
 LEASE = "C-F11-lease"
+DELETE_RECORDS = "C-delete-records"
+REFUSED = "C-refused-connections"
 SEEDS = range(1, 6)
 
 
@@ -33,6 +44,8 @@ SEEDS = range(1, 6)
         LEASE,
         "C-F29-topics-come-and-go",
         "C-F31-rolling-upgrade",
+        DELETE_RECORDS,
+        REFUSED,
         "C-partitions",
         "C-reassign",
         "C-reassign-throttled",
@@ -96,3 +109,44 @@ def test_leaving_the_last_one_in_sync_before_it_says_so_is_found(monkeypatch: py
     though the other one in sync has everything (found by the simulator, with committed offsets)."""
     monkeypatch.setattr(election, "is_left_to_leader", lambda *count, **rules: False)
     assert is_condemned_for("lost", "lost write", "committed offset went back", name=LAST_TWO, seconds=40)
+
+
+def test_a_follower_that_cannot_begin_inside_of_a_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its leader's log does, after DeleteRecords: it never has what the others have."""
+    monkeypatch.setattr(following, "_end_is_inside", lambda log, records: None)
+    assert is_condemned_for("liveness", name=DELETE_RECORDS, seconds=30)
+
+
+def test_a_follower_that_asks_again_at_once_for_what_it_cannot_use_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def at_once(fetcher: LeaderFetcher, key: Key, followed: Followed, error: MillraceError | None) -> None:
+        if fetcher._followed.get(key) is followed:
+            fetcher._unnamed[key] = None
+
+    async def play(run: Run) -> None:
+        await run.sleep(10.0)
+        node = run.nodes[0]
+        node.kill()
+        await run.sleep(5.0)
+        for partition in PARTITIONS:
+            work = delete_records_behind(run.admin, ORDERS, partition, lambda start, end: end - 1)
+            assert await run.by_admin(work) is not None
+        node.start()
+
+    monkeypatch.setattr(following, "_end_is_inside", lambda log, records: None)
+    monkeypatch.setattr(LeaderFetcher, "_failed", at_once)
+    plan = replace(
+        BY_NAME[DELETE_RECORDS].plan,
+        with_transactions=False,
+        with_groups=False,
+        workload=Workload(pause_s=0.5, batches_max=1, values_max=10),
+    )
+    outcome = run_scenario(1, play, plan, seconds=1.0)
+    assert "spinning" in [violation.check for violation in outcome.violations]
+
+
+def test_taking_a_process_for_dead_that_came_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever refuses connections in its place would take its lease again and again."""
+    monkeypatch.setattr(Peers, "_has_survived", lambda peers, broker: False)
+    assert is_condemned_for("taken for dead", name=REFUSED, seconds=40)

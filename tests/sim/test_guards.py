@@ -5,16 +5,22 @@ Each test takes one guard out by replacing it, and the simulator has to find out
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from millrace.core.errors import MillraceError
 from millrace.core.override import override
-from millrace.log import batch_checks, recovery
+from millrace.log import batch_checks, isolation, mending, new_logs, scanning
 from millrace.log.config import LogConfig
+from millrace.log.log_directory import LogDirectory
 from millrace.log.log_files import LogFiles
+from millrace.log.partition_log import PartitionLog
+from millrace.log.scrubber import Scrubber
 from millrace.sim.run import run_scenario
 from millrace.sim.scenarios import BY_NAME
+from millrace.sim.volume import SimVolume
 from millrace.transactions.service import Transactions
 
 SEEDS = range(1, 9)
@@ -68,6 +74,71 @@ def test_serving_damaged_batches_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
         __hash__ = int.__hash__
 
-    monkeypatch.setattr(recovery, "crc32c", lambda data: Anything())
+    monkeypatch.setattr(scanning, "crc32c", lambda data: Anything())
     found = condemned_for("F7-flipped-bit", seconds=60)
     assert found, "damaged batches were served and nobody noticed"
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), OSError("not dealt with"), MillraceError("nor this")])
+def test_a_failure_of_background_work_that_is_tried_again_is_still_found(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Supervision keeps a broker going after a bug; it must not hide it from the checkers."""
+    original = LogDirectory.remove_due
+    calls = iter([True])
+
+    async def fail_once(directory: LogDirectory) -> None:
+        if next(calls, False):
+            raise error
+        await original(directory)
+
+    monkeypatch.setattr(LogDirectory, "remove_due", fail_once)
+    named = BY_NAME["F25-no-fault"]
+    outcome = run_scenario(1, named.play, named.plan, seconds=5)
+    (violation,) = outcome.violations
+    assert violation.check == "failure"
+    assert "log-directory-0 failed, and is tried again" in violation.what
+
+
+def test_forgetting_a_log_before_it_is_renamed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_away(directory: LogDirectory, log: PartitionLog, aside: str) -> None:
+        del directory.logs[log.topic_partition]
+        log.discard()
+        directory.volume.rename(log.path, aside)
+
+    def exists_not(_volume: SimVolume, _path: str) -> bool:
+        return False
+
+    monkeypatch.setattr(LogDirectory, "_take_away", take_away)
+    monkeypatch.setattr(new_logs, "is_in_the_way", exists_not)
+    found = condemned_for("F29-failing-renames", seconds=60)
+    assert "old topic" in found, found
+
+
+@pytest.mark.soak
+def test_never_looking_at_old_records_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_at_nothing(scrubber: Scrubber) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Scrubber, "run", look_at_nothing)
+    assert condemned_for("F7-bits-anywhere", seconds=60)
+
+
+def test_raising_for_damage_outside_of_recovery_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start, retention or a reader meets it, and nobody takes it out of service."""
+
+    def leave_it(*_: object, **__: object) -> bool:
+        return False
+
+    monkeypatch.setattr(isolation, "isolate", leave_it)
+    found = condemned_for("F7-bits-anywhere", seconds=60)
+    assert found, "damage was met again and again and nobody noticed"
+
+
+def test_mending_without_what_batches_say_of_transactions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def bring_back_nothing(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(mending, "bring_back_state", bring_back_nothing)
+    found = condemned_for("C-F7-marker", seconds=60)
+    assert "aborted read" in found, found

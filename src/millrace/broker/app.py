@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import signal
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import orjson
 import uvloop
 
-from millrace.broker import logs, part_settings
+from millrace.broker import logs, part_settings, stopping
 from millrace.broker.config import BrokerConfig
 from millrace.broker.dispatch import Dispatcher
 from millrace.broker.failed_disks import FailedDisks
@@ -25,16 +25,19 @@ from millrace.broker.http import HttpResponse, HttpServer
 from millrace.broker.local_replicas import LocalReplicas
 from millrace.broker.lookout import Lookout
 from millrace.broker.markers import Markers
-from millrace.broker.membership import Membership
+from millrace.broker.membership import HAND_OVER_S_MAX, Membership
 from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
 from millrace.broker.producer_ids import ProducerIds
 from millrace.broker.readiness import Readiness
 from millrace.broker.replication import Replication
+from millrace.broker.scrub_metrics import scrub_counters, scrub_gauges
 from millrace.broker.server import Server
 from millrace.broker.services import Services
 from millrace.broker.surroundings import Surroundings, of_this_machine
+from millrace.broker.this_process import process_figures, raise_open_files_limit
 from millrace.broker.throttle_metrics import throttles_of
 from millrace.broker.upkeep import Flusher, enforce_retention
+from millrace.core.background import Background
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
 from millrace.groups.consumers import Consumers
@@ -44,11 +47,12 @@ from millrace.log.cleaner import LogCleaner
 from millrace.log.config import LogConfig
 from millrace.log.errors import LogDirectoryOffline
 from millrace.log.log_directories import LogDirectories
+from millrace.log.scrubber import Scrubber
 from millrace.log.survey import LoadProgress
-from millrace.metadata.adoption import FoundLog
+from millrace.metadata.adoption import FoundLog, belongs_to
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings
-from millrace.metadata.errors import InvalidConfig
+from millrace.metadata.errors import InvalidConfig, MetadataError
 from millrace.metadata.image import BrokerState, Endpoint
 from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.service import Metadata
@@ -68,7 +72,7 @@ def run(config: BrokerConfig) -> None:
     if not __debug__:
         raise MillraceError("python -O takes the assertions out, and they guard the data: start without it")
     logs.set_up(config.text("logging.level"), config.text("logging.format"))
-    _raise_open_files_limit()
+    raise_open_files_limit()
     uvloop.run(_run(config))
 
 
@@ -76,6 +80,8 @@ async def _run(config: BrokerConfig) -> None:
     broker = Broker(config, of_this_machine(config))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # What waits for a disk or a file has lanes of its own (`core/lanes.py`).
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="cpu"))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await broker.serve(stop)
@@ -90,6 +96,7 @@ class Broker:
         self._clock = surroundings.clock
         self._ids = surroundings.ids
         self._chance = surroundings.chance
+        self.background = Background(surroundings.chance)
         self.readiness = Readiness()
         self.directories = LogDirectories(
             surroundings.volume,
@@ -106,6 +113,7 @@ class Broker:
         self._server: Server | None = None
         self._services: Services | None = None
         self._cleaner: LogCleaner | None = None
+        self._scrubber: Scrubber | None = None
         self._reconciler: Reconciler | None = None
         self._membership: Membership | None = None
         """In a cluster only."""
@@ -118,21 +126,27 @@ class Broker:
         """Start, serve until `stop` is set, stop in order."""
         ticks = self._surroundings.ticks
         started = ticks()
+        background = self.background
         try:
-            async with asyncio.TaskGroup() as tasks:
-                await self._start_http()
-                metadata = await self._start_storage(tasks)
-                await self._start_serving(tasks, metadata)
-                took_ms = (ticks() - started) * 1000
-                log.info("ready", extra={"took_ms": round(took_ms), "partitions": len(self.partitions)})
-                await stop.wait()
-                await self._stop(metadata)
-                for task in self._background:
-                    task.cancel()
-        except BaseExceptionGroup as group:
-            raise _first_error(group) from group
+            metadata = await background.unless_fatal(self._start())
+            background.on_fatal = stop.set
+            took_ms = (ticks() - started) * 1000
+            log.info("ready", extra={"took_ms": round(took_ms), "partitions": len(self.partitions)})
+            await stop.wait()
+            await self._stop(metadata)
+        finally:
+            await background.end()
+        if background.fatal is not None:
+            raise background.fatal
 
     # Starting.
+
+    async def _start(self) -> Metadata:
+        await self._start_http()
+        metadata = await self._start_storage()
+        await self._start_serving(metadata)
+        part_settings.name_those_without_effect(self._config)
+        return metadata
 
     async def _start_http(self) -> None:
         address = self._config.metrics_listener
@@ -156,7 +170,7 @@ class Broker:
             return
         log.info("metrics and health checks", extra={"url": f"http://{host}:{port}"})
 
-    async def _start_storage(self, tasks: asyncio.TaskGroup) -> Metadata:
+    async def _start_storage(self) -> Metadata:
         """The logs and the metadata, in the order in which each needs the other."""
         directories = self.directories
         await directories.open()
@@ -175,14 +189,18 @@ class Broker:
             ids=self._ids,
             chance=self._chance,
         )
-        await metadata.start(tasks, found_cluster_id=identity.get("cluster.id"))
+        await metadata.start(self.background, found_cluster_id=identity.get("cluster.id"))
         directory_ids = directories.ensure_identity(node_id=node_id, cluster_id=metadata.image.cluster_id)
         replicas = LocalReplicas(
             directories, self.partitions, node_id=node_id, flush_wanted=self._flusher.wanted
         )
         if config.is_clustered:
             self._replication = Replication(
-                metadata, self.partitions, config=lambda: self._config, chance=self._chance
+                metadata,
+                self.partitions,
+                config=lambda: self._config,
+                background=self.background,
+                chance=self._chance,
             )
             replicas.roles = self._replication
             replicas.latest_state = self._replication.state_of
@@ -203,7 +221,7 @@ class Broker:
             topic = metadata.image.topics.get(topic_partition.topic)
             return default_log_config if topic is None else reconciler.settings_of(topic).log
 
-        await directories.load(log_config_of, self._recovering)
+        await directories.load(log_config_of, self._recovering, belongs_to(metadata.image))
         directories.mover.bytes_per_second = lambda: self._config.number(
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
@@ -233,12 +251,12 @@ class Broker:
             await self._membership.prepare()
         else:
             await metadata.register_broker(broker, offline=self._failed_disks.offline_replicas())
-        await reconciler.start(tasks)
-        self._groups = self._start_groups(tasks, metadata)
+        await reconciler.start(self.background)
+        self._groups = self._start_groups(self.background, metadata)
         self._producer_ids = ProducerIds(metadata)
         others = None if self._replication is None else self._replication.transactions
         self._markers = Markers(metadata, self.partitions, self._groups, self._clock, others)
-        self._transactions = self._start_transactions(tasks, metadata, self._markers)
+        self._transactions = self._start_transactions(metadata, self._markers)
         coordinators = (self._groups.runtime, self._transactions.runtime)
 
         def leadership_changed(partition: Partition) -> None:
@@ -257,7 +275,7 @@ class Broker:
             if not config.is_clustered and config.metadata_store_path.startswith(f"{path}/"):
                 raise LogDirectoryOffline(path, f"{reason} (the metadata store is in it)")
 
-    def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> Groups:
+    def _start_groups(self, background: Background, metadata: Metadata) -> Groups:
         config = self._config
         groups = Groups(
             metadata,
@@ -268,12 +286,10 @@ class Broker:
             consumers=Consumers(metadata, part_settings.consumer_settings(config)),
             offsets_topic=part_settings.offsets_topic(config),
         )
-        groups.start(tasks)
+        groups.start(background)
         return groups
 
-    def _start_transactions(
-        self, tasks: asyncio.TaskGroup, metadata: Metadata, markers: Markers
-    ) -> Transactions:
+    def _start_transactions(self, metadata: Metadata, markers: Markers) -> Transactions:
         config = self._config
         transactions = Transactions(
             metadata,
@@ -284,13 +300,14 @@ class Broker:
             next_producer_id=self._producer_ids.next,
             write_marker=markers.write_for_coordinator,
         )
-        transactions.start(tasks)
+        transactions.start(self.background)
         return transactions
 
     async def _adopt(self, metadata: Metadata) -> None:
         """Take in what is on the disk and not in the metadata: Kafka's directory, or ours after the store
         was lost."""
         known = metadata.image.topics
+        self.directories.doubt_ids({name: topic.topic_id for name, topic in known.items()})
         found = []
         next_producer_id = 0
         recovered = self.directories.recovered
@@ -315,7 +332,7 @@ class Broker:
         for stray in strays:
             self.directories.set_aside(TopicPartition(stray.topic, stray.partition))
 
-    async def _start_serving(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> None:
+    async def _start_serving(self, metadata: Metadata) -> None:
         config = self._config
         assert self._groups is not None
         services = Services(
@@ -338,7 +355,9 @@ class Broker:
             services.replica_sessions = self._replication.sessions
             services.remote_transactions = self._replication.transactions
             peers = self._replication.peers
-            services.failovers = Failovers(lambda: metadata.image, lambda: peers.is_probing)
+            services.failovers = Failovers(
+                lambda: metadata.image, lambda: peers.is_probing, self.background.failures
+            )
         self._services = services
         self._cleaner = LogCleaner(
             self.directories.all_logs,
@@ -352,6 +371,7 @@ class Broker:
             services=services,
             limits=part_settings.server_limits(config),
             ticks=self._surroundings.ticks,
+            failures=self.background.failures,
         )
         if self._membership is not None:
             self._server.before_requests = self._membership.check_time
@@ -365,26 +385,15 @@ class Broker:
         self._metrics = BrokerMetrics(
             self._server,
             services,
-            process_figures=_process_figures,
+            process_figures=lambda: {**process_figures(), **scrub_gauges(self._scrubber, self.directories)},
             cleaner_figures=self._cleaner_figures,
             open_file_count=self._surroundings.open_file_count,
             group_reports=self._group_reports,
             throttles={} if self._replication is None else throttles_of(self._replication),
+            background_failures=self.background.failures,
+            lanes=self._surroundings.lanes,
         )
-        self._background = [
-            tasks.create_task(self.directories.run(), name="log-directories"),
-            tasks.create_task(self._failed_disks.run(), name="failed-disks"),
-            tasks.create_task(self._cleaner.run(), name="log-cleaner"),
-            tasks.create_task(
-                enforce_retention(
-                    self.directories,
-                    self._clock,
-                    first_delay_ms=lambda: self._config.integer("log.initial.task.delay.ms"),
-                    interval_ms=lambda: self._config.integer("log.retention.check.interval.ms"),
-                ),
-                name="retention",
-            ),
-        ]
+        self._start_upkeep(self._cleaner)
         self._surroundings.settle()
         bound_ports: dict[str, int] = {}
         for listener in config.listeners:
@@ -399,10 +408,31 @@ class Broker:
             )
         if self._membership is not None:
             # Last of all: from now on others send requests here.
-            await self._membership.join(tasks, bound_ports)
+            await self._membership.join(self.background, bound_ports)
         if self._replication is not None:
-            self._replication.start(tasks)
+            self._replication.start()
         self.readiness.phase = "ready"
+
+    def _start_upkeep(self, cleaner: LogCleaner) -> None:
+        background = self.background
+        self.directories.start(background)
+        _ = background.keep("failed-disks", self._failed_disks.run)
+        _ = background.keep("log-cleaner", cleaner.run)
+        self._scrubber = Scrubber(
+            lambda: self.directories.online, self._clock, part_settings.scrub_config(self._config)
+        )
+        _ = background.keep("log-scrubber", self._scrubber.run)
+        if self._replication is not None:
+            self.directories.tell_of_damage(self._replication.mender.damage_found)
+        _ = background.keep(
+            "retention",
+            lambda: enforce_retention(
+                self.directories,
+                self._clock,
+                first_delay_ms=lambda: self._config.integer("log.initial.task.delay.ms"),
+                interval_ms=lambda: self._config.integer("log.retention.check.interval.ms"),
+            ),
+        )
 
     # Running.
 
@@ -424,6 +454,8 @@ class Broker:
             self._services.lookout.patience_s = self._patience_s(config)
         if self._cleaner is not None:
             self._cleaner.config = part_settings.cleaner_config(config)
+        if self._scrubber is not None:
+            self._scrubber.config = part_settings.scrub_config(config)
         if self._replication is not None:
             self._replication.reconfigure()
 
@@ -497,8 +529,10 @@ class Broker:
 
     def _cleaner_figures(self) -> Mapping[str, tuple[str, float]]:
         assert self._cleaner is not None
+        assert self._scrubber is not None
         figures = self._cleaner.metrics
         return {
+            **scrub_counters(self._scrubber.metrics, self.directories),
             "millrace_cleaner_passes": ("Compactions done.", figures.passes_count),
             "millrace_cleaner_aborted": ("Compactions broken off, to be tried again.", figures.aborted_count),
             "millrace_cleaner_worker_deaths": ("Worker processes lost.", figures.worker_deaths_count),
@@ -527,51 +561,27 @@ class Broker:
         returns."""
         log.info("stopping")
         self.readiness.phase = "stopping"
-        assert self._server is not None
-        assert self._groups is not None
-        if self._membership is not None:
-            await self._membership.hand_over()
+        server, groups, membership = self._server, self._groups, self._membership
+        assert server is not None
+        assert groups is not None
+        # Who cannot follow the metadata, or has lost its place, has nothing to hand over.
+        if membership is not None and not isinstance(self.background.fatal, MetadataError):
+            await stopping.step("handing over", membership.hand_over(), 2 * HAND_OVER_S_MAX)
         # Members that wait for others to join would keep their connections busy until the grace is over.
-        self._groups.stop()
+        groups.stop()
         self._transactions.stop()
-        await self._server.stop(STOP_GRACE_S)
-        if self._membership is not None:
-            await self._membership.leave()
+        await stopping.step("ending connections", server.stop(STOP_GRACE_S))
+        if membership is not None:
+            await stopping.step("leaving the cluster", membership.leave())
         if self._replication is not None:
             self._replication.stop()
-        try:
-            async with asyncio.timeout(self._config.integer("shutdown.timeout.ms") / 1000):
-                await self.directories.close()
-        except TimeoutError:
-            log.error("the logs could not be closed in time: the next start will check them")
+        close_s_max = self._config.integer("shutdown.timeout.ms") / 1000
+        await stopping.step(
+            "closing the logs", self.directories.close(), close_s_max, "the next start will check them"
+        )
         if self._reconciler is not None:
             self._reconciler.close()
-        await metadata.close()
+        await stopping.step("closing the metadata store", metadata.close())
         if self._http is not None:
             self._http.stop()
         log.info("stopped")
-
-
-def _process_figures() -> dict[str, tuple[str, float]]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    with open("/proc/self/statm", encoding="ascii") as file:
-        resident_pages = int(file.read().split()[1])
-    return {
-        "process_resident_memory_bytes": ("Resident memory.", resident_pages * resource.getpagesize()),
-        "process_cpu_seconds": ("CPU time used.", usage.ru_utime + usage.ru_stime),
-    }
-
-
-def _raise_open_files_limit() -> None:
-    """As many open files as the system allows: every connection is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error that says why the broker ended, out of the group that its tasks ended in."""
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first

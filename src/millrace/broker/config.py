@@ -21,13 +21,14 @@ from millrace.core.ids import NodeId
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import (
     BROKER_SETTINGS,
-    KAFKA_ONLY,
     TOPIC_SETTINGS,
     BrokerLayers,
     Value,
     broker_value,
+    refusal,
     split_list,
     unknown_name,
+    unknown_setting,
 )
 from millrace.metadata.errors import InvalidConfig
 
@@ -82,6 +83,13 @@ class BrokerConfig:
     def is_set(self, name: str) -> bool:
         """Whether somebody chose the value, rather than our default."""
         return any(name in layer for _, layer in self.layers.in_order())
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The settings of Kafka that somebody chose and that mean nothing here."""
+        return tuple(
+            name for name, setting in BROKER_SETTINGS.items() if setting.without_effect and self.is_set(name)
+        )
 
     # What needs more than one setting, or a structure.
 
@@ -213,6 +221,7 @@ def check_config(config: BrokerConfig) -> None:
         )
     _check_consumer_groups(config)
     _check_cluster(config)
+    _check_quorum(config)
 
 
 def _check_cluster(config: BrokerConfig) -> None:
@@ -247,6 +256,25 @@ def _check_cluster(config: BrokerConfig) -> None:
             "a lost renewal would end the broker's lease",
             allowed=f"at most {session_ms // 3}, a third of broker.session.timeout.ms",
         )
+
+
+def _check_quorum(config: BrokerConfig) -> None:
+    """What Kafka's quorum of controllers would be is ignored only where that breaks no promise."""
+    for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
+        servers = config.texts(name)
+        if len(servers) > 1 and not config.is_clustered:
+            raise InvalidConfig(
+                name,
+                ",".join(servers),
+                "several controllers make a cluster; without metadata.store=etcd this broker would be alone",
+            )
+    for listener in config.listeners:
+        if listener.name in config.texts("controller.listener.names"):
+            raise InvalidConfig(
+                "controller.listener.names",
+                listener.name,
+                "no listener is for controllers alone, it would serve clients: take it out of listeners",
+            )
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:
@@ -302,17 +330,15 @@ def _check_setting(name: str, text: str, origin: str) -> None:
             reason = f"{error.reason} ({origin})"
             raise InvalidConfig(name, error.value, reason, allowed=error.allowed) from None
         return
-    if name in KAFKA_ONLY:
-        raise InvalidConfig(
-            name, text, f"a setting of Kafka without meaning here ({origin}): {KAFKA_ONLY[name]}"
-        )
     if name in TOPIC_SETTINGS and TOPIC_SETTINGS[name].synonyms:
         counterpart = TOPIC_SETTINGS[name].synonyms[0].name
         raise InvalidConfig(
             name, text, f"a setting of topics ({origin}); for a broker it is called {counterpart}"
         )
-    unknown = unknown_name(name, BROKER_SETTINGS, "broker")
-    raise InvalidConfig(name, text, f"{unknown.reason} ({origin})")
+    unknown = unknown_setting(name, BROKER_SETTINGS, "broker")
+    # What is refused may be a password.
+    shown = text if refusal(name) is None else None
+    raise InvalidConfig(name, shown, f"{unknown.reason} ({origin})")
 
 
 def _read_file(path: Path) -> dict[str, str]:

@@ -5,20 +5,21 @@ synchronous step. Only what is left of an unfinished frame moves into a buffer o
 which grows with the bytes that really arrive, never with the length that a frame claims.
 
 Order. Requests are handled one after the other. A handler that answers at once costs nothing extra; one
-that must wait for replicas or records reserves a slot, and later responses queue behind it; one that is a
-coroutine holds up the requests behind it, as Kafka does.
+that must wait for replicas or records reserves a slot, and later responses queue behind it (as far as there
+is memory for them: `memory.py`); one that is a coroutine holds up the requests behind it, as Kafka does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.broker.context import Endpoint, RequestContext
 from millrace.broker.dispatch import Route
+from millrace.broker.first_bytes import hint_from
+from millrace.broker.memory import AT_ONCE_MIN_BYTES, answer_bytes
 from millrace.broker.outgoing import Chunk, Outgoing, OutgoingFailed
 from millrace.core.override import override
 from millrace.wire.errors import MalformedRequest
@@ -40,12 +41,6 @@ SLOTS_RESUME: Final = SLOTS_MAX // 2
 memory every time."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
-HINTS: Final = {
-    b"\x16\x03": "these are the first bytes of TLS: does the client use SSL on a plaintext listener?",
-    b"GE": "this looks like HTTP: the HTTP endpoints have a port of their own",
-    b"PO": "this looks like HTTP: the HTTP endpoints have a port of their own",
-    b"HE": "this looks like HTTP: the HTTP endpoints have a port of their own",
-}
 
 
 class Slot:
@@ -62,7 +57,7 @@ class Slot:
         connection, self._connection = self._connection, None
         if connection is not None:
             self.response = response
-            connection.slot_completed()
+            connection.slot_completed(response)
 
     def discard(self) -> None:
         self._connection = None
@@ -78,8 +73,10 @@ class Connection(asyncio.BufferedProtocol):
         "_filled",
         "_frame_bytes_max",
         "_handling",
+        "_held_bytes",
         "_is_busy",
         "_is_closing",
+        "_is_full",
         "_own",
         "_reading_paused",
         "_routes",
@@ -124,11 +121,14 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes_max = server.frame_bytes_max
         self._own: memoryview | None = None
         self._filled = 0
-        self._slots: deque[Slot] = deque()
+        self._slots: list[Slot] = []
         self._answers: list[bytes] = []
         self._handling = False
         self._is_busy = False
         self._is_closing = False
+        self._held_bytes = 0
+        self._is_full = False
+        """Whether so many answers wait for earlier ones that no further request may be handled."""
         self._reading_paused = False
         self._waits_for_memory = False
         self._transport: asyncio.Transport | None = None
@@ -181,16 +181,13 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             slot.discard()
         self._slots.clear()
+        self._release(self._held_bytes)
         self.last_fetch = None
         callbacks, self.on_close = self.on_close, {}
         for callback in callbacks:
             callback()
         self._drop_own_buffer()
         self._server.forget(self)
-
-    @override
-    def eof_received(self) -> bool:
-        return False
 
     @override
     def pause_writing(self) -> None:
@@ -274,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.is_last_frame = stop == end
                 self._handle_frame(buffer, start, stop)
                 position = stop
-                if self.out.is_congested or len(self._slots) >= SLOTS_MAX:
+                if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()
                     break
             return position
@@ -344,6 +341,9 @@ class Connection(asyncio.BufferedProtocol):
         body_bytes = response if isinstance(response, bytes) else route.encode(response)
         self.send(response_frame(correlation_id, body_bytes, flexible=route.flexible_response))
         route.stats.record(self.ticks() - started)
+        if len(body_bytes) >= AT_ONCE_MIN_BYTES:
+            # Thousands of small requests fit into what was received: their answers must not pile up.
+            self.send_answers()
 
     async def _run(
         self, slot: Slot, route: Route, answer: Awaitable[Any], correlation_id: int, started: float
@@ -377,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _continue(self) -> None:
         """Handle the frames that had to wait, then read on."""
-        if self._is_closing or self._is_busy or self._handling:
+        if self._is_closing or self._is_busy or self._handling or self._is_full:
             return
         if self._own is not None and self._filled:
             self._handle_own()
@@ -385,6 +385,7 @@ class Connection(asyncio.BufferedProtocol):
             not self._is_busy
             and not self._is_closing
             and not self._waits_for_memory
+            and not self._is_full
             and len(self._slots) < SLOTS_MAX
             and not self.out.is_congested
         ):
@@ -421,9 +422,14 @@ class Connection(asyncio.BufferedProtocol):
         """As `reserve`, for a slot that the caller has made."""
         self._slots.append(slot)
 
-    def slot_completed(self) -> None:
+    def slot_completed(self, completed: bytes | Sequence[Chunk]) -> None:
         slots = self._slots
-        if self._is_closing or (response := slots[0].response) is None:
+        if self._is_closing:
+            return
+        if (response := slots[0].response) is None:
+            if (size_bytes := answer_bytes(completed)) > 0:
+                self._held_bytes += size_bytes
+                self._is_full = self._server.request_memory.hold(size_bytes, self._held_bytes)
             return
         if (
             len(slots) == 1
@@ -437,9 +443,13 @@ class Connection(asyncio.BufferedProtocol):
             except OutgoingFailed as failure:
                 self.abort(str(failure))
             return
+        # The first one did not wait for another.
+        released = -answer_bytes(completed) if self._held_bytes else 0
         try:
             while slots and (response := slots[0].response) is not None:
-                slots.popleft()
+                del slots[0]
+                if self._held_bytes:
+                    released += answer_bytes(response)
                 if isinstance(response, bytes):
                     self._answers.append(response)
                 else:
@@ -448,6 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         except OutgoingFailed as failure:
             self.abort(str(failure))
             return
+        self._release(released)
         if self._handling:
             return
         if self._wakeups.is_collecting:
@@ -458,8 +469,14 @@ class Connection(asyncio.BufferedProtocol):
     def send_collected(self) -> None:
         """Send the answers that were made on this connection's behalf, and read on if it waited for them."""
         self.send_answers()
-        if self._reading_paused and len(self._slots) <= SLOTS_RESUME:
+        if self._reading_paused and not self._is_full and len(self._slots) <= SLOTS_RESUME:
             self._continue()
+
+    def _release(self, size_bytes: int) -> None:
+        """Answers that were held have left."""
+        if size_bytes:
+            self._held_bytes -= size_bytes
+            self._is_full = self._server.request_memory.let_go(size_bytes, self._held_bytes)
 
     def send_answers(self) -> None:
         """Send the answers that are ready, in one piece."""
@@ -550,7 +567,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_frame(self, size: int, first_bytes: bytes) -> None:
         self._server.count_refused("frame_size")
-        hint = HINTS.get(first_bytes[:2], f"allowed are {REQUEST_HEAD_SIZE} to {self._frame_bytes_max} bytes")
+        hint = hint_from(first_bytes) or f"allowed are {REQUEST_HEAD_SIZE} to {self._frame_bytes_max} bytes"
         self.abort(f"a frame of {size} bytes: {hint}")
 
     def _refuse_api(self, key: int, version: int) -> None:

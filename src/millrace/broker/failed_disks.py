@@ -35,7 +35,7 @@ class FailedDisks(DiskState):
         self._incarnation = incarnation
         self._lost: dict[Replica, None] = {}
         self._changed = asyncio.Event()
-        self._reported: Mapping[TopicId, Sequence[int]] = {}
+        self._reported: Mapping[TopicId, Sequence[int]] | None = None
         directories.offline_changed = self._changed.set
 
     def compare(self, image: Image) -> None:
@@ -71,14 +71,15 @@ class FailedDisks(DiskState):
 
     async def run(self) -> None:
         """Report what fails until cancelled. The registration has told what had failed before it."""
-        self._reported = self.offline_replicas()
+        if self._reported is None:
+            self._reported = self.offline_replicas()
         while True:
-            await self._changed.wait()
-            self._changed.clear()
             delay_s = RETRY_S
             while not await self._report():
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_S_MAX)
+            await self._changed.wait()
+            self._changed.clear()
 
     async def _report(self) -> bool:
         replicas = self.offline_replicas()

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from millrace.core.background import Failures, Tasks
 from millrace.metadata.election import standing_of
 from millrace.metadata.image import Image
 
@@ -22,13 +23,19 @@ TURNS: Final = 2
 
 
 class Failovers:
-    def __init__(self, image: Callable[[], Image], is_probing: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        image: Callable[[], Image],
+        is_probing: Callable[[], bool],
+        failures: Failures | None = None,
+    ) -> None:
         """`is_probing`: whether a connection to another broker broke, and it is not yet known why."""
         self._image = image
         self._is_probing = is_probing
         self._checked: Image | None = None
         self._is_unsettled = False
         self._looking: asyncio.Task[None] | None = None
+        self._tasks = Tasks(failures)
 
     def is_under_way(self) -> bool:
         image = self._image()
@@ -58,14 +65,14 @@ class Failovers:
         while self.is_under_way() and loop.time() < deadline_s:
             try:
                 async with asyncio.timeout_at(deadline_s):
-                    await asyncio.shield(self._next_end(loop))
+                    await asyncio.shield(self._next_end())
             except TimeoutError:
                 return
 
-    def _next_end(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    def _next_end(self) -> asyncio.Task[None]:
         """One looks for all who wait: in a failover that is every client."""
         if self._looking is None or self._looking.done():
-            self._looking = loop.create_task(self._look())
+            self._looking = self._tasks.start("look-for-leaders", self._look())
         return self._looking
 
     async def _look(self) -> None:

@@ -19,20 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from millrace.broker.followed import Followed
 from millrace.broker.peers import PeerConnection, Peers, PeerUnreachable
-from millrace.broker.throttles import FollowerThrottles, Throttle
+from millrace.broker.throttles import FollowerThrottles
+from millrace.core.background import Failures, Tasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicId
-from millrace.log.errors import CorruptBatch, InvalidRecord, StorageError, UnsupportedBatchFormat
-from millrace.replica.following import (
-    Fetched,
-    MoveStart,
-    Repair,
-    StartOver,
-    Truncate,
-    out_of_range,
-    position_of,
-)
+from millrace.log.partition_log import PartitionLog
+from millrace.replica.following import Fetched, out_of_range, position_of
 from millrace.replica.partition import Partition
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -57,43 +51,6 @@ class FetcherSettings:
     partition_bytes_max: int = 1_048_576
     response_bytes_max: int = 10_485_760
     timeout_ms: int = 30_000
-
-
-class _Followed:
-    """One partition in the care of a fetcher."""
-
-    __slots__ = (
-        "asked_offset",
-        "failures",
-        "is_busy",
-        "is_named",
-        "leader_epoch",
-        "leader_high_watermark",
-        "partition",
-        "reserved",
-        "retry",
-    )
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        self.asked_offset = -1
-        self.is_busy = False
-        """Its log is being changed by a task; it is named again afterwards."""
-        self.is_named = False
-        """Whether the leader's session has it."""
-        self.failures = 0
-        self.retry: asyncio.TimerHandle | None = None
-        self.leader_high_watermark = -1
-        """As the leader told it last. Whoever has less is one that no producer waits for."""
-        self.reserved: tuple[Throttle, int] | None = None
-        """What was taken from a quota for the answer to come."""
-
-    def settle_quota(self, used_bytes: int) -> None:
-        if self.reserved is not None:
-            throttle, taken_bytes = self.reserved
-            self.reserved = None
-            throttle.give_back(taken_bytes - used_bytes)
 
 
 Key = tuple[TopicId, int]
@@ -122,7 +79,7 @@ class LeaderFetcher:
         self._throttles = throttles
         self._chance = chance
         self._start_task = start_task
-        self._followed: dict[Key, _Followed] = {}
+        self._followed: dict[Key, Followed] = {}
         self._unnamed: dict[Key, None] = {}
         """To be named by the next request."""
         self._forgotten: dict[Key, None] = {}
@@ -160,7 +117,7 @@ class LeaderFetcher:
                 followed.is_busy = False
         else:
             self._drop(key)
-            followed = self._followed[key] = _Followed(partition)
+            followed = self._followed[key] = Followed(partition)
         self._reconnect_ms = RECONNECT_MS
         self._hurry.set()
         self._name(key, followed)
@@ -170,10 +127,6 @@ class LeaderFetcher:
         followed = self._followed.get(key)
         if followed is not None and followed.partition is partition:
             self._drop(key)
-
-    def is_following(self, partition: Partition) -> bool:
-        followed = self._followed.get((partition.topic_id, partition.index))
-        return followed is not None and followed.partition is partition
 
     def stop(self) -> None:
         self._is_over = True
@@ -195,7 +148,7 @@ class LeaderFetcher:
         if not self._followed and not self._is_over:
             self._disconnect()
 
-    def _name(self, key: Key, followed: _Followed) -> None:
+    def _name(self, key: Key, followed: Followed) -> None:
         """Have the partition's position told to the leader as soon as possible."""
         if followed.is_busy or self._is_over:
             return
@@ -221,6 +174,11 @@ class LeaderFetcher:
                     connection = await self._peers.open(self.leader_id)
                 except PeerUnreachable as error:
                     log.info("%s", error)
+                    await self._pause()
+                    continue
+                except Exception:
+                    # Nobody but this task would try again.
+                    log.exception("broker %d cannot be followed", self.leader_id)
                     await self._pause()
                     continue
                 if self._is_over or not self._followed:
@@ -309,22 +267,26 @@ class LeaderFetcher:
         for key in list(self._unnamed)[:NAMED_MAX]:
             del self._unnamed[key]
             followed = self._followed[key]
+            partition_log = followed.partition.log
+            if partition_log.commits_on_flush and _is_ahead_of_its_disk(partition_log):
+                self._do(key, followed, _flush(partition_log))
+                continue
             try:
-                offset, last_epoch, start = position_of(followed.partition.log)
+                position = position_of(partition_log)
             except MillraceError as error:
                 self._failed(key, followed, error)
                 continue
+            offset, last_epoch, start = position
             most: int | None = bytes_max
             if is_throttling:
                 most = self._allowed(key, followed, offset, bytes_max)
             if most is None:
                 continue
-            followed.asked_offset = offset
-            followed.is_named = True
+            followed.ask(position)
             wanted.append(Wanted(key[0], key[1], followed.leader_epoch, offset, last_epoch, start, most))
         return wanted
 
-    def _allowed(self, key: Key, followed: _Followed, offset: int, bytes_max: int) -> int | None:
+    def _allowed(self, key: Key, followed: Followed, offset: int, bytes_max: int) -> int | None:
         """How many bytes of a partition may be asked for at this moment; None if it waits for quota."""
         if 0 <= followed.leader_high_watermark <= offset:
             return bytes_max
@@ -341,7 +303,7 @@ class LeaderFetcher:
         followed.reserved = (throttle, most)
         return most
 
-    def _go_on(self, key: Key, followed: _Followed) -> None:
+    def _go_on(self, key: Key, followed: Followed) -> None:
         if self._followed.get(key) is followed:
             self._name(key, followed)
 
@@ -406,7 +368,7 @@ class LeaderFetcher:
         if self._followed and not self._is_over and self._connection is None:
             self._connect()
 
-    def _take(self, key: Key, followed: _Followed, data: ReplicaData) -> None:
+    def _take(self, key: Key, followed: Followed, data: ReplicaData) -> None:
         partition = followed.partition
         if partition.leader_epoch != followed.leader_epoch or partition.is_leader:
             # Whoever answered speaks for a term that is over; the reconciler says what comes next.
@@ -419,35 +381,35 @@ class LeaderFetcher:
         followed.leader_high_watermark = data.high_watermark
         fetched = Fetched(data.high_watermark, data.log_start_offset, data.records, data.diverging)
         try:
-            repair = partition.take_from_leader(followed.asked_offset, fetched)
-        except (CorruptBatch, InvalidRecord, UnsupportedBatchFormat, StorageError) as error:
+            repair = partition.take_from_leader(followed.asked.offset, fetched)
+        except MillraceError as error:
             # Damaged on the way, or this disk does not take it: nothing of it counts, so ask again.
             self._failed(key, followed, error)
             return
-        except MillraceError as error:
-            self._failed(key, followed, error)
-            return
-        followed.failures = 0
         partition_log = partition.log
         if data.records is not None:
             self.fetched_bytes += len(data.records)
         if repair is not None:
-            self._do(key, followed, self._repair(followed, repair))
-        elif partition_log.commits_on_flush and partition_log.flushed_offset < partition_log.log_end_offset:
-            # Naming the new end says that it is safe here.
-            self._do(key, followed, partition_log.flush())
+            self._do(key, followed, followed.carry_out(repair))
+            return
+        if data.records is not None and partition_log.log_end_offset == followed.asked.offset:
+            self._answered_in_vain(key, followed)
+            return
+        followed.failures = followed.repairs_count = 0
+        if partition_log.commits_on_flush and _is_ahead_of_its_disk(partition_log):
+            self._do(key, followed, _flush(partition_log))
         elif data.records is not None:
             self._unnamed[key] = None
 
-    def _refused(self, key: Key, followed: _Followed, data: ReplicaData) -> None:
+    def _refused(self, key: Key, followed: Followed, data: ReplicaData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
             repair = out_of_range(followed.partition.log, data.log_start_offset)
-            self._do(key, followed, self._repair(followed, repair))
+            self._do(key, followed, followed.carry_out(repair))
             return
         # The leader's image and ours differ for a moment, or its disk fails: ask again a little later.
         self._failed(key, followed, None)
 
-    def _failed(self, key: Key, followed: _Followed, error: MillraceError | None) -> None:
+    def _failed(self, key: Key, followed: Followed, error: MillraceError | None) -> None:
         if self._followed.get(key) is not followed:
             # Let go meanwhile. Whoever has its place has named the partition: the leader must not forget it.
             return
@@ -463,13 +425,19 @@ class LeaderFetcher:
         loop = asyncio.get_running_loop()
         followed.retry = loop.call_later(delay_ms / 1000, self._ready, key, followed)
 
-    def _do(self, key: Key, followed: _Followed, work: Coroutine[Any, Any, None]) -> None:
+    def _answered_in_vain(self, key: Key, followed: Followed) -> None:
+        """The same question would get the same answer: asked at once, both brokers would do nothing else."""
+        log.warning("%s: what its leader answers brings nothing", followed.partition.topic_partition)
+        self._failed(key, followed, None)
+
+    def _do(self, key: Key, followed: Followed, work: Coroutine[Any, Any, bool]) -> None:
         followed.is_busy = True
         self._start_task(self._busy(key, followed, work))
 
-    async def _busy(self, key: Key, followed: _Followed, work: Coroutine[Any, Any, None]) -> None:
+    async def _busy(self, key: Key, followed: Followed, work: Coroutine[Any, Any, bool]) -> None:
+        """Let work be done that says whether the leader may be asked again at once."""
         try:
-            await work
+            is_news = await work
         except MillraceError as error:
             self._failed(key, followed, error)
             return
@@ -478,36 +446,27 @@ class LeaderFetcher:
             log.exception("%s cannot follow", followed.partition.topic_partition)
             self._failed(key, followed, None)
             return
-        self._ready(key, followed)
+        if is_news:
+            self._ready(key, followed)
+        else:
+            self._answered_in_vain(key, followed)
 
-    def _ready(self, key: Key, followed: _Followed) -> None:
+    def _ready(self, key: Key, followed: Followed) -> None:
         followed.is_busy = False
         followed.retry = None
         if self._followed.get(key) is followed:
             self._name(key, followed)
 
-    async def _repair(self, followed: _Followed, repair: Repair) -> None:
-        partition = followed.partition
-        if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
-            # Decided in a term that is over: what a former leader wanted gone may be committed by now.
-            return
-        partition_log = partition.log
-        match repair:
-            case Truncate(offset):
-                log.info(
-                    "%s: cut from %d to %d, as its leader's history demands",
-                    partition.topic_partition,
-                    partition_log.log_end_offset,
-                    offset,
-                )
-                await partition_log.truncate_to(offset)
-            case StartOver(offset):
-                log.info("%s: starts over at offset %d", partition.topic_partition, offset)
-                await partition_log.truncate_fully_and_start_at(offset)
-                partition_log.high_watermark = max(partition_log.high_watermark, offset)
-            case MoveStart(offset):
-                await partition_log.delete_records_before(offset)
-                partition.changed()
+
+def _is_ahead_of_its_disk(partition_log: PartitionLog) -> bool:
+    """Naming the end of a log says that it is safe here: where a record counts only on the disk, it has to be
+    there before."""
+    return partition_log.flushed_offset < partition_log.log_end_offset
+
+
+async def _flush(partition_log: PartitionLog) -> bool:
+    await partition_log.flush()
+    return True
 
 
 class Fetchers:
@@ -522,6 +481,7 @@ class Fetchers:
         settings: Callable[[], FetcherSettings],
         throttles: FollowerThrottles,
         chance: random.Random,
+        failures: Failures | None = None,
     ) -> None:
         self._peers = peers
         self._node_id = node_id
@@ -531,7 +491,7 @@ class Fetchers:
         self._chance = chance
         self._fetchers: dict[NodeId, LeaderFetcher] = {}
         self._leader_of: dict[Partition, NodeId] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks(failures)
         self._is_running = False
 
     def start(self) -> None:
@@ -544,8 +504,7 @@ class Fetchers:
         self._is_running = False
         for fetcher in self._fetchers.values():
             fetcher.stop()
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
 
     @property
     def fetchers(self) -> tuple[LeaderFetcher, ...]:
@@ -582,11 +541,4 @@ class Fetchers:
         return fetcher
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("following failed", exc_info=task.exception())
+        _ = self._tasks.start("follow-leader", work)

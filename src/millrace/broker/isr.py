@@ -55,6 +55,8 @@ class IsrKeeper:
         self._applied = applied
         self._pending: dict[Partition, None] = {}
         self._flushing: dict[Partition, None] = {}
+        self._asked: list[tuple[Partition, AlterIsr]] = []
+        """What the metadata is being asked. The wishes are in force until it is known what became of them."""
         self._wakened = asyncio.Event()
         self.shrinks_count = 0
         self.expansions_count = 0
@@ -77,6 +79,8 @@ class IsrKeeper:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         next_check = loop.time()
+        while self._asked:
+            await self._ask_some()
         while True:
             try:
                 async with asyncio.timeout_at(next_check):
@@ -86,9 +90,14 @@ class IsrKeeper:
                 self._look_for_lag()
             self._wakened.clear()
             pending, self._pending = self._pending, {}
-            wishes = self._wishes(pending)
-            for first in range(0, len(wishes), PARTITIONS_PER_REQUEST):
-                await self._ask(wishes[first : first + PARTITIONS_PER_REQUEST])
+            self._asked = self._wishes(pending)
+            while self._asked:
+                await self._ask_some()
+
+    async def _ask_some(self) -> None:
+        wishes = self._asked[:PARTITIONS_PER_REQUEST]
+        await self._ask(wishes)
+        del self._asked[: len(wishes)]
 
     def _look_for_lag(self) -> None:
         for partition in self._partitions:

@@ -3,13 +3,11 @@ following, settings applied."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from millrace.core.ids import NodeId, TopicId, TopicPartition
-from millrace.log.config import LogConfig
-from millrace.log.errors import LogDirectoryOffline
+from millrace.log.errors import LogDirectoryOffline, StorageError
 from millrace.log.log_directories import LogDirectories
 from millrace.log.partition_log import PartitionLog
 from millrace.metadata.config_definitions import TopicSettings
@@ -66,10 +64,9 @@ class LocalReplicas:
             missing = [number for number in missing if number not in unopened]
             unopened = []
         # Creating many directories takes a while: off the loop, and in pieces so that others get their turn.
-        loop = asyncio.get_running_loop()
         for first in range(0, len(unopened), _LOGS_PER_STEP):
-            step = unopened[first : first + _LOGS_PER_STEP]
-            await loop.run_in_executor(None, self._create_logs, topic, step, settings.log)
+            step = [TopicPartition(topic.name, number) for number in unopened[first : first + _LOGS_PER_STEP]]
+            await directories.create_missing(step, topic.topic_id, settings.log)
         failure: LogDirectoryOffline | None = None
         for number in missing:
             try:
@@ -135,22 +132,21 @@ class LocalReplicas:
     async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
             self._directories.forget_unreachable(topic.topic_id, number)
-            await self._delete_log(TopicPartition(topic.name, number))
-        await self._directories.forget_deleted()
+        await self._delete_logs([TopicPartition(topic.name, number) for number in partitions])
 
     async def delete(self, name: str, topic_id: TopicId) -> None:
-        for topic_partition, log in list(self._directories.logs.items()):
-            if topic_partition.topic == name and log.topic_id == topic_id:
-                await self._delete_log(topic_partition)
-        await self._directories.forget_deleted()
-        if any(known == topic_id for known, _ in self._directories.unreachable):
-            # Without the proof of the deletion that log would be taken for a topic again.
+        await self._delete_logs(
+            [
+                topic_partition
+                for topic_partition, log in self._directories.logs.items()
+                if topic_partition.topic == name and log.topic_id == topic_id
+            ]
+        )
+        if self._directories.hides_logs:
+            # A log of this topic may lie there. Without the proof of the deletion, which stays for as long as
+            # this is not confirmed, it would be taken for a topic again.
             path, reason = next(iter(self._directories.offline.items()))
             raise LogDirectoryOffline(path, reason)
-
-    def _create_logs(self, topic: TopicState, partitions: Sequence[int], config: LogConfig) -> None:
-        for number in partitions:
-            self._directories.create(TopicPartition(topic.name, number), topic.topic_id, config)
 
     def _open(self, topic: TopicState, number: int, settings: TopicSettings) -> None:
         topic_partition = TopicPartition(topic.name, number)
@@ -166,13 +162,22 @@ class LocalReplicas:
         partition.is_throttled_as_leader = settings.throttled_leaders.includes(index, node_id)
         partition.is_throttled_as_follower = settings.throttled_followers.includes(index, node_id)
 
-    async def _delete_log(self, topic_partition: TopicPartition) -> None:
-        partition = self._partitions.remove(topic_partition)
-        if partition is not None:
-            if self.roles is not None:
-                self.roles.forget(partition)
-            self.leadership_changed(partition)
-        await self._directories.delete(topic_partition)
+    async def _delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
+        """Return when they are gone for good. Those that cannot be deleted now do not keep the others."""
+        failure: StorageError | None = None
+        for topic_partition in partitions:
+            partition = self._partitions.remove(topic_partition)
+            if partition is not None:
+                if self.roles is not None:
+                    self.roles.forget(partition)
+                self.leadership_changed(partition)
+            try:
+                self._directories.delete(topic_partition)
+            except StorageError as error:
+                failure = failure or error
+        await self._directories.forget_deleted()
+        if failure is not None:
+            raise failure
 
     def _moved(self, original: PartitionLog, copy: PartitionLog) -> None:
         """A log lives in another data directory now, from this moment on."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from millrace.broker.config import BrokerConfig
 from millrace.broker.surroundings import Surroundings
+from millrace.core.background import Background
 from millrace.metadata.controller_task import ControllerSettings, ControllerTask
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.image import BrokerState
@@ -78,15 +79,15 @@ class Membership:
         """Before the replicas are opened: nothing rests on this broker's last run."""
         await self._session.prepare()
 
-    async def join(self, tasks: asyncio.TaskGroup, bound_ports: Mapping[str, int]) -> None:
+    async def join(self, background: Background, bound_ports: Mapping[str, int]) -> None:
         """Tell the others where this broker is reached, which is where it listens now."""
         endpoints = tuple(
             endpoint if endpoint.port else endpoint._replace(port=bound_ports[endpoint.listener])
             for endpoint in self._broker.endpoints
         )
         self._session.serve_at(replace(self._broker, endpoints=endpoints))
-        await self._session.enter(tasks)
-        self._ruling = tasks.create_task(self._controller.run(), name="controller")
+        await self._session.enter(background)
+        self._ruling = background.keep("controller", self._controller.run)
 
     async def hand_over(self) -> None:
         """Let others lead what they can lead, before requests are refused here."""

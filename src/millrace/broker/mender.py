@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 5.0
 CALM_INTERVAL_S: Final = 60.0
-"""While nothing is damaged: damage is found when a log is opened, which is mostly before the first look."""
+"""While nothing is known to be damaged: whoever finds something says so."""
 FETCH_VERSION: Final = 13
 ANY_RACK: Final = "mending"
 """Followers serve readers that name a rack, whichever it is."""
@@ -43,13 +43,23 @@ class Mender:
         self._peers = peers
         self._node_id = node_id
         self.mended_count = 0
+        self._found = asyncio.Event()
+
+    def damage_found(self) -> None:
+        """Something went into quarantine just now."""
+        self._found.set()
 
     async def run(self) -> None:
         while True:
+            self._found.clear()
             damaged = [partition for partition in self._partitions if damage_of(partition.log)]
             for partition in damaged:
                 await self.mend(partition)
-            await asyncio.sleep(INTERVAL_S if damaged else CALM_INTERVAL_S)
+            try:
+                async with asyncio.timeout(INTERVAL_S if damaged else CALM_INTERVAL_S):
+                    await self._found.wait()
+            except TimeoutError:
+                continue
 
     async def mend(self, partition: Partition) -> None:
         """Put back what can be put back of one partition."""

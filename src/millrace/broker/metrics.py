@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from millrace.broker.server import Server
     from millrace.broker.services import Services
     from millrace.broker.throttles import Throttle
+    from millrace.core.background import Failures
+    from millrace.core.lanes import LaneFigures, Lanes
     from millrace.log.log_directory import LogDirectory
 
 _ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
@@ -81,6 +83,8 @@ class Figures(NamedTuple):
     directories: list[DirectoryFigures]
     apis: list[ApiFigures]
     refused: dict[str, int]
+    background_failures: dict[str, int]
+    lanes: list[LaneFigures]
     groups: GroupFigures
     transactions: TransactionFigures
     throttles: list[ThrottleFigures]
@@ -101,6 +105,8 @@ class BrokerMetrics:
         open_file_count: Callable[[], int],
         group_reports: GroupReports,
         throttles: Mapping[str, Throttle],
+        background_failures: Failures,
+        lanes: Lanes | None = None,
     ) -> None:
         self._server = server
         self._services = services
@@ -109,6 +115,8 @@ class BrokerMetrics:
         self._open_file_count = open_file_count
         self._group_reports = group_reports
         self._throttles = throttles
+        self._background_failures = background_failures
+        self._lanes = lanes
 
     async def render(self) -> bytes:
         """The page for /metrics."""
@@ -147,6 +155,8 @@ class BrokerMetrics:
             apis=[_api_figures(key, stats) for key, stats in server.dispatcher.stats.items()],
             refused=dict(server.refused),
             groups=groups,
+            background_failures=dict(self._background_failures.counts),
+            lanes=[] if self._lanes is None else self._lanes.figures(),
             transactions=transaction_figures(services.transactions.all(), services.clock.wall_ms()),
             throttles=throttle_figures(self._throttles),
             gauges={**self._gauges(), **self._process_figures()},
@@ -158,8 +168,12 @@ class BrokerMetrics:
         return {
             "millrace_connections": ("Open client connections.", server.connection_count),
             "millrace_request_memory_bytes": (
-                "Memory held by requests that are not yet complete or handled.",
+                "Memory held by requests that are not yet complete or handled, and by held answers.",
                 server.request_memory.used_bytes,
+            ),
+            "millrace_held_answers_bytes": (
+                "Memory held by answers that wait for an earlier answer of their connection.",
+                server.request_memory.held_bytes,
             ),
             "millrace_request_memory_waiting": (
                 "Connections that wait for request memory.",
@@ -319,6 +333,22 @@ def _plain_families(figures: Figures) -> Iterator[Metric]:
     for reason, count in sorted(figures.refused.items()):
         refused.add_metric((reason,), count)
     yield refused
+    failed = CounterMetricFamily(
+        "millrace_background_failures",
+        "Failures of background work that nobody expected, by task. Loops are begun again.",
+        labels=("task",),
+    )
+    for name, count in sorted(figures.background_failures.items()):
+        failed.add_metric((name,), count)
+    yield failed
+    for name, text, attribute in (
+        ("millrace_lane_queued", "Blocking work that waits for a thread, by lane.", "queued"),
+        ("millrace_lane_oldest_seconds", "Age of the oldest blocking work not yet done.", "oldest_s"),
+    ):
+        lanes = GaugeMetricFamily(name, text, labels=("lane",))
+        for lane in figures.lanes:
+            lanes.add_metric((lane.name,), getattr(lane, attribute))
+        yield lanes
     for name, (text, value) in sorted(figures.gauges.items()):
         yield GaugeMetricFamily(name, text, value=value)
     for name, (text, value) in sorted(figures.counters.items()):

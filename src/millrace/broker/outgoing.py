@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from millrace.broker.pace import Pace
 from millrace.core.errors import MillraceError
 
 SENDFILE_MIN_BYTES: Final = 16 * 1024
@@ -65,7 +66,7 @@ class OutgoingFailed(Exception):
 class Outgoing:
     """Sends chunks in order. Its owner forwards the transport's pause_writing and resume_writing."""
 
-    __slots__ = ("_backlog", "_socket", "_transport", "is_congested", "sent_bytes")
+    __slots__ = ("_backlog", "_socket", "_transport", "is_congested", "pace", "sent_bytes")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -76,6 +77,8 @@ class Outgoing:
         self.is_congested = False
         """Whether the peer has not yet taken what it was sent."""
         self.sent_bytes = 0
+        self.pace: Pace | None = None
+        """Of a consumer that was sent large answers."""
 
     def leave_pacing_out(self) -> None:
         """For a peer on this machine. A congestion control that paces (BBR, the default of some systems) sets

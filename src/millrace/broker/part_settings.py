@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from millrace.broker.config import BrokerConfig
 from millrace.broker.server import ServerLimits
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer_commands import ConsumerSettings
 from millrace.groups.service import OffsetsTopic
 from millrace.log.cleaner_policy import CleanerConfig
-from millrace.log.log_directory import DirectorySettings
+from millrace.log.directory_settings import DirectorySettings
+from millrace.log.scrubber import ScrubConfig
 from millrace.transactions.commands import TransactionSettings
 from millrace.transactions.service import TransactionTopic
+
+log: Final = logging.getLogger(__name__)
+
+
+def name_those_without_effect(config: BrokerConfig) -> None:
+    """Say which of the chosen settings mean nothing here: nobody is to wait for what they do in Kafka."""
+    if config.without_effect:
+        names = ", ".join(config.without_effect)
+        log.warning("settings of Kafka without effect here", extra={"settings": names})
 
 
 def directory_settings(config: BrokerConfig) -> DirectorySettings:
@@ -92,4 +105,11 @@ def cleaner_config(config: BrokerConfig) -> CleanerConfig:
         dedupe_buffer_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
         io_buffer_bytes=config.integer("log.cleaner.io.buffer.size"),
         io_bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
+    )
+
+
+def scrub_config(config: BrokerConfig) -> ScrubConfig:
+    return ScrubConfig(
+        bytes_per_second=config.integer("log.scrub.io.max.bytes.per.second"),
+        interval_ms=config.integer("log.scrub.interval.ms"),
     )

@@ -1,20 +1,25 @@
 """Connections to the other brokers: requests out, answers in, and quick notice of a process that is gone.
 
 A refused connection is the word of the peer's own machine that nobody listens there any more. If this broker
-has talked to that very process before, the peer is reported dead at once, and its lease ends before its time;
-a machine that merely falls silent is left to its lease. A wrong report costs the peer a new registration,
-never a record.
+has connected to that very process before, the peer is reported dead at once, and its lease ends before its
+time; a machine that merely falls silent is left to its lease. A wrong report costs the peer a new
+registration, never a record.
+
+A refusal can lie: an advertised address may be wrong, or a firewall may refuse in the peer's place. So it
+proves nothing of a peer that only connected to this broker, which is why this broker connects once to each
+that does; and nothing of a peer that was reported dead and came back as the same process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import cache, partial
 from typing import Any, Final, cast
 
+from millrace.core.background import Failures, Tasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
 from millrace.core.override import override
@@ -34,6 +39,8 @@ than what the first letters of HTTP would mean. Memory is taken for what has arr
 PROBE_AGAIN_S: Final = 0.05
 PROBES_MAX: Final = 40
 """A process that dies may keep its port open for some moments, while the system tears it down."""
+KNOCKS_MAX: Final = 10
+"""Each after twice as long a pause: one that has just started may not be listening yet."""
 DOUBTS_MAX: Final = 3
 """After so many probes that found its port open, nobody waits any more for the news that it is gone."""
 
@@ -203,6 +210,7 @@ class Peers:
         node_id: NodeId,
         listener: str | None,
         declare_dead: Callable[[NodeId, str], Awaitable[None]],
+        failures: Failures | None = None,
     ) -> None:
         self._image = image
         self._node_id = node_id
@@ -210,19 +218,21 @@ class Peers:
         self._listener = None if listener is None else listener.upper()
         self._declare_dead = declare_dead
         self._client_id = f"broker-{node_id}"
-        self._met: dict[NodeId, str] = {}
-        """The process behind a node id that this broker has talked to."""
+        self._reached: dict[NodeId, str] = {}
+        """The process behind a node id that this broker has connected to."""
+        self._knocking: dict[NodeId, str] = {}
+        self._reported: dict[NodeId, tuple[str, int]] = {}
+        """The process that this broker reported dead, and the epoch of the registration that it had."""
         self._shared: dict[tuple[NodeId, Lane], PeerConnection] = {}
         self._opening: dict[tuple[NodeId, Lane], asyncio.Task[PeerConnection]] = {}
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks = Tasks(failures)
         self._probing: dict[NodeId, str] = {}
         self._doubted: dict[NodeId, None] = {}
         self._is_over = False
 
     def stop(self) -> None:
         self._is_over = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         for connection in list(self._shared.values()):
             connection.abort()
         self._shared.clear()
@@ -240,7 +250,7 @@ class Peers:
             if isinstance(error, ConnectionRefusedError):
                 self.suspect(node_id)
             raise PeerUnreachable(node_id, str(error) or type(error).__name__) from None
-        self._met[node_id] = broker.incarnation
+        self._reached[node_id] = broker.incarnation
         return connection
 
     async def call(
@@ -252,7 +262,9 @@ class Peers:
         if connection is None or connection.is_lost:
             opening = self._opening.get(key)
             if opening is None:
-                opening = self._opening[key] = self._start(self._open_shared(node_id, lane))
+                opening = self._opening[key] = self._tasks.start(
+                    "connect-to-peer", self._open_shared(node_id, lane), is_awaited=True
+                )
             connection = await asyncio.shield(opening)
         return await connection.call(api_key, version, request)
 
@@ -305,22 +317,59 @@ class Peers:
         return bool(self._doubted) and any(node_id not in self._image().stopping for node_id in self._doubted)
 
     def met(self, node_id: NodeId) -> None:
-        """The peer's present process has talked to this broker."""
+        """The peer's present process has connected to this broker. Find out, while it surely runs, whether it
+        can be connected to: only then does it mean something if it cannot any more."""
         broker = self._image().brokers.get(node_id)
-        if broker is not None:
-            self._met[node_id] = broker.incarnation
+        if broker is None or self._is_over or self._reached.get(node_id) == broker.incarnation:
+            return
+        if self._knocking.get(node_id) != broker.incarnation:
+            self._knocking[node_id] = broker.incarnation
+            _ = self._tasks.start("knock-at-peer", self._knock(broker))
+
+    async def _knock(self, broker: BrokerState) -> None:
+        node_id, incarnation = broker.node_id, broker.incarnation
+        reason = ""
+        try:
+            for knock in range(KNOCKS_MAX):
+                present = self._image().brokers.get(node_id)
+                if present is None or present.incarnation != incarnation:
+                    return
+                if self._reached.get(node_id) == incarnation:
+                    return
+                try:
+                    (await self._connect(broker)).abort()
+                except OSError as error:
+                    reason = str(error) or type(error).__name__
+                else:
+                    self._reached[node_id] = incarnation
+                    return
+                await asyncio.sleep(PROBE_AGAIN_S * 2**knock)
+            log.warning(
+                "broker %d runs, but cannot be connected to at the address that it advertises: %s",
+                node_id,
+                reason,
+            )
+        finally:
+            if self._knocking.get(node_id) == incarnation:
+                del self._knocking[node_id]
 
     def suspect(self, node_id: NodeId) -> None:
         """A connection with the peer has ended: find out whether its process has, too."""
         broker = self._image().brokers.get(node_id)
-        if broker is None or self._is_over or self._met.get(node_id) != broker.incarnation:
-            # One that nobody has talked to may not be listening yet.
+        if broker is None or self._is_over or self._reached.get(node_id) != broker.incarnation:
+            # One that was never reached may not be listening yet, or anywhere that this broker can reach.
             return
-        if self._probing.get(node_id) == broker.incarnation:
+        if self._probing.get(node_id) == broker.incarnation or self._has_survived(broker):
             return
         self._probing[node_id] = broker.incarnation
         self._doubted[node_id] = None
-        _ = self._start(self._probe(broker))
+        _ = self._tasks.start("probe-peer", self._probe(broker))
+
+    def _has_survived(self, broker: BrokerState) -> bool:
+        """Whether this very process came back after a refusal had been taken for its death: whoever refuses
+        in its place does not know."""
+        reported = self._reported.get(broker.node_id)
+        return reported is not None and reported[0] == broker.incarnation and reported[1] < broker.epoch
 
     async def _probe(self, broker: BrokerState) -> None:
         try:
@@ -328,16 +377,17 @@ class Peers:
                 try:
                     connection = await self._connect(broker)
                 except ConnectionRefusedError:
-                    log.warning("broker %d is gone: its port is closed", broker.node_id)
-                    await self._declare_dead(broker.node_id, broker.incarnation)
+                    if self._is_present(broker):
+                        log.warning("broker %d is gone: its port is closed", broker.node_id)
+                        await self._declare_dead(broker.node_id, broker.incarnation)
+                        self._reported[broker.node_id] = (broker.incarnation, broker.epoch)
                     return
                 except (OSError, TimeoutError):
                     return
                 connection.abort()
                 if probe >= DOUBTS_MAX:
                     self._doubted.pop(broker.node_id, None)
-                present = self._image().brokers.get(broker.node_id)
-                if present is None or present.incarnation != broker.incarnation:
+                if not self._is_present(broker):
                     return
                 await asyncio.sleep(PROBE_AGAIN_S)
         except MillraceError as error:
@@ -347,15 +397,8 @@ class Peers:
             self._probing.pop(broker.node_id, None)
             self._doubted.pop(broker.node_id, None)
 
-    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            error = task.exception()
-            if not isinstance(error, MillraceError):
-                log.error("work on a peer failed", exc_info=error)
+    def _is_present(self, broker: BrokerState) -> bool:
+        """Whether this is still the registration that the process has: another one it made afterwards, and so
+        it lived."""
+        present = self._image().brokers.get(broker.node_id)
+        return present is not None and present.epoch == broker.epoch

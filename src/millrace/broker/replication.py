@@ -17,6 +17,7 @@ from millrace.broker.peers import Peers
 from millrace.broker.remote_transactions import RemoteTransactions
 from millrace.broker.replica_sessions import ReplicaSessions, steady_ms
 from millrace.broker.throttles import FollowerThrottles
+from millrace.core.background import Background, Tasks
 from millrace.core.ids import NodeId
 from millrace.metadata.image import Image, PartitionState
 from millrace.metadata.service import Metadata
@@ -34,6 +35,7 @@ class Replication:
         partitions: Partitions,
         *,
         config: Callable[[], BrokerConfig],
+        background: Background,
         chance: random.Random,
     ) -> None:
         self._metadata = metadata
@@ -41,13 +43,15 @@ class Replication:
         self._settings_of: BrokerConfig | None = None
         self._settings = FetcherSettings()
         self._node_id = config().node_id
-        self._tasks: list[asyncio.Task[None]] = []
-        self._work: dict[asyncio.Task[None], None] = {}
+        self._background = background
+        self._loops: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(background.failures)
         self.peers = Peers(
             lambda: metadata.image,
             node_id=self._node_id,
             listener=config().optional_text("inter.broker.listener.name"),
             declare_dead=self._declare_dead,
+            failures=background.failures,
         )
         self.throttles = FollowerThrottles(lambda: metadata.image, self._node_id)
         self.fetchers = Fetchers(
@@ -57,6 +61,7 @@ class Replication:
             settings=self._fetcher_settings,
             throttles=self.throttles,
             chance=chance,
+            failures=background.failures,
         )
         self.sessions = ReplicaSessions(
             metadata, partitions, self.peers, node_id=self._node_id, chance=chance
@@ -73,15 +78,15 @@ class Replication:
             applied=self.lead,
         )
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
+    def start(self) -> None:
         """When this broker can be reached itself: others take a closed port for a dead broker."""
         self.reconfigure()
         self._metadata.subscribe(self.peers.image_changed)
         self._metadata.subscribe(self._image_changed)
         self.fetchers.start()
-        self._tasks = [
-            tasks.create_task(self.isr.run(), name="in-sync-replicas"),
-            tasks.create_task(self.mender.run(), name="mender"),
+        self._loops = [
+            self._background.keep("in-sync-replicas", self.isr.run, reset=self.isr.check_all),
+            self._background.keep("mender", self.mender.run),
         ]
 
     def stop(self) -> None:
@@ -89,10 +94,9 @@ class Replication:
         self.throttles.stop()
         self.sessions.throttle.stop()
         self.peers.stop()
-        for task in self._tasks:
-            task.cancel()
-        for task in list(self._work):
-            task.cancel()
+        for loop in self._loops:
+            loop.cancel()
+        self._tasks.cancel()
 
     def reconfigure(self) -> None:
         """Take over the rates that are set now."""
@@ -114,14 +118,7 @@ class Replication:
         self.throttles.named.let_go()
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._work[task] = None
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._work.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("talking to another broker failed", exc_info=task.exception())
+        _ = self._tasks.start("ask-peer", work)
 
     # What the metadata wants of this broker.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace.broker.connection import Connection
 from millrace.broker.dispatch import Dispatcher
 from millrace.broker.memory import MemoryBudget
+from millrace.core.background import Failures, Tasks
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -53,6 +54,7 @@ class Server:
         services: Services,
         limits: ServerLimits,
         ticks: Callable[[], float],
+        failures: Failures | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self.services = services
@@ -68,7 +70,7 @@ class Server:
         self.accepted_count = 0
         self._connections: dict[Connection, None] = {}
         self._connections_by_ip: dict[str, int] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks(failures)
         self._listening: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._is_stopping = False
@@ -110,14 +112,10 @@ class Server:
             self._sweep.cancel()
         for server in self._listening:
             server.close()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=grace_s)  # noqa: TID251 - a list keeps its order
+        await self._tasks.wait(grace_s)
         for connection in list(self._connections):
             connection.close()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
         # Connections tell of their end in the next rounds of the loop; a peer that reads nothing is cut off.
         for _ in range(100):
             if not self._connections:
@@ -173,17 +171,10 @@ class Server:
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a handler's coroutine until it ends or the server stops."""
-        task = self.loop.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._task_ended)
+        _ = self._tasks.start("request", work)
 
     def count_refused(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a request's task failed", exc_info=task.exception())
 
     def _refuse_connection(self, ip: str, reason: str) -> bool:
         self.count_refused("connection_limit")

@@ -8,6 +8,7 @@ more to come.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from millrace.broker.wakeups import Wakeups
     from millrace.core.ids import TopicId
     from millrace.replica.partition import Partition
+
+logger: Final = logging.getLogger(__name__)
 
 STAGED_BYTES_MAX: Final = 8 * 1024
 """Larger batches are written at once: copying them would cost as much as the write saves."""
@@ -45,7 +48,9 @@ class StagedAnswer(Slot):
         started: float,
         topic_id: TopicId | None,
     ) -> None:
-        super().__init__(connection)
+        # What the base class does, without the call: there is one of these for every small request.
+        self._connection = connection
+        self.response = None
         self.route = route
         self.correlation_id = correlation_id
         self.started = started
@@ -120,6 +125,7 @@ class Staging:
     def _settle_all(self) -> None:
         partitions, self._partitions = self._partitions, {}
         for partition in partitions:
+            # It raises nothing: one partition's trouble leaves no other's requests unanswered.
             partition.log.settle()
         self.is_worthwhile = self._largest > 1
         self._largest = 0
@@ -139,20 +145,24 @@ class Staging:
             answer = cast("StagedAnswer", batch[7])
             route = answer.route
             route.stats.record(now - answer.started)
-            if error is not None:
-                answer.complete(_failure_frame(partition, answer, error))
-                continue
-            if log.config.timestamp_log_append:
-                append_time_ms = batch[3]
-            answer.complete(
-                encode_single_success(
-                    answer.correlation_id,
-                    route.version,
-                    topic,
-                    answer.topic_id,
-                    (index, batch[1], append_time_ms, log_start_offset),
+            try:
+                if error is not None:
+                    answer.complete(_failure_frame(partition, answer, error))
+                    continue
+                if log.config.timestamp_log_append:
+                    append_time_ms = batch[3]
+                answer.complete(
+                    encode_single_success(
+                        answer.correlation_id,
+                        route.version,
+                        topic,
+                        answer.topic_id,
+                        (index, batch[1], append_time_ms, log_start_offset),
+                    )
                 )
-            )
+            except Exception:
+                # A bug on that connection: the others wait for their answers.
+                logger.exception("%s: the answer to a staged batch", partition.topic_partition)
 
 
 def _failure_frame(partition: Partition, answer: StagedAnswer, error: MillraceError) -> bytes:

@@ -9,16 +9,23 @@ import random
 import resource
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from millrace.broker.config import BrokerConfig
 from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
+from millrace.core.lanes import Lanes
 from millrace.log.compaction_runner import CompactionRunner, WorkerRunner
 from millrace.log.volume import DiskVolume, Volume
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.store import Store
 from millrace.metadata.store.embedded import EmbeddedStore
+
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""A turn of the loop with a thousand requests makes thousands of objects that live until it ends: with
+Python's own thresholds (700 first of all) the collector looks at them again and again, and finds nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,8 @@ class Surroundings:
     """Called once, when everything is built that lasts as long as the broker."""
     may_stay_awake: bool = True
     """Whether time passes while the loop has something to call; simulated time does not."""
+    lanes: Lanes | None = None
+    """Threads for what blocks, to be watched; None where the loop does all work by itself."""
     boot_id: str = ""
     """Another one after each start of the machine, which loses what was not flushed; empty if not known."""
     host_name: str = ""
@@ -45,15 +54,19 @@ class Surroundings:
 
 
 def of_this_machine(config: BrokerConfig) -> Surroundings:
-    volume = DiskVolume(open_files_max=_open_files_max(config))
+    # Measures requests and work, decides nothing.
+    ticks = time.perf_counter  # noqa: TID251
+    lanes = Lanes(config.log_dirs, ticks)
+    volume = DiskVolume(open_files_max=_open_files_max(config), lanes=lanes)
     return Surroundings(
         clock=SystemClock(),
         ids=SystemIdSource(),
         chance=random.Random(),
         volume=volume,
-        open_store=open_store,
+        open_store=lambda config: open_store(config, lanes.metadata),
         compaction=WorkerRunner(),
-        ticks=time.perf_counter,  # noqa: TID251 - measures requests, decides nothing
+        ticks=ticks,
+        lanes=lanes,
         open_file_count=lambda: volume.pool.open_count,
         settle=_settle,
         boot_id=_boot_id(),
@@ -61,10 +74,10 @@ def of_this_machine(config: BrokerConfig) -> Surroundings:
     )
 
 
-def open_store(config: BrokerConfig) -> Store:
+def open_store(config: BrokerConfig, lane: Executor | None = None) -> Store:
     """The store that the configuration names; it is opened by whoever uses it."""
     if not config.is_clustered:
-        return EmbeddedStore(config.metadata_store_path)
+        return EmbeddedStore(config.metadata_store_path, lane=lane)
     try:
         # Only here: one broker alone needs neither the packages nor the memory that they take.
         from millrace.metadata.store.etcd import EtcdStore
@@ -108,6 +121,7 @@ def _settle() -> None:
     # What was built to last is not looked at again by the collector: long pauses would show in the latency.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _open_files_max(config: BrokerConfig) -> int:

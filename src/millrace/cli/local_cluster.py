@@ -134,6 +134,13 @@ class LocalCluster:
 
     # Starting.
 
+    @property
+    def is_running(self) -> bool:
+        """Whether any of its processes is there."""
+        return any(node.is_running for node in self.nodes) or (
+            self.etcd is not None and self.etcd.is_running()
+        )
+
     def start_etcd(self) -> None:
         if self.etcd is not None and self.etcd.is_running():
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,10 +61,18 @@ def dump(path: Path, records: bool, types: tuple[str, ...], as_json: bool) -> No
 def verify(path: Path, deep: bool, as_json: bool) -> None:
     """Check the files of DIR: checksums, offsets in order, indexes that agree with their segment.
 
-    Exit code 1 if a problem is found. Nothing is repaired: a broker does that when it starts.
+    Exit code 1 if a problem is found. Nothing is repaired: a broker does that when it starts, and when it
+    goes through its logs in the background. When each log was last gone through is told first.
     """
+    from millrace.log.verify import scrub_times
     from millrace.log.verify import verify as verify_files
     from millrace.log.volume import DiskVolume
+
+    for name, scrubbed_ms in scrub_times(DiskVolume(), str(path)):
+        if as_json:
+            print_json({"log": name, "scrubbed_at_ms": scrubbed_ms})
+        else:
+            click.echo(f"{name}: {_scrubbed_text(scrubbed_ms)}")
 
     with progress("verifying", total=100) as bar:
         shown = 0
@@ -76,6 +85,12 @@ def verify(path: Path, deep: bool, as_json: bool) -> None:
 
         result = verify_files(DiskVolume(), str(path), deep=deep, progress=on_progress)
     _report(result, as_json=as_json)
+
+
+def _scrubbed_text(scrubbed_ms: int | None) -> str:
+    if scrubbed_ms is None:
+        return "not scrubbed yet"
+    return f"last scrubbed {datetime.fromtimestamp(scrubbed_ms / 1000, UTC).isoformat(timespec='seconds')}"
 
 
 def _report(result: VerifyResult, *, as_json: bool) -> None:

@@ -13,11 +13,13 @@ from millrace.coordinator.decision import (
     TransactionEnded,
 )
 from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicPartition
+from millrace.log.log_slice import LogSlice
 from millrace.log.partition_log import PartitionLog
-from millrace.log.segment import LogSlice
 from millrace.wire.records import ControlType, check_batch, read_control_marker, read_records, split_batches
+from millrace.wire.records import Record as StoredRecord
 
-log = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 256 * 1024
 """So much is applied on the loop at a time: some milliseconds."""
@@ -29,58 +31,47 @@ class Piece(NamedTuple):
     size_bytes: int
 
 
-class LogReader:
-    """Goes through a log from its start."""
+def locate(log: PartitionLog, offset: int, end_offset: int) -> LogSlice | None:
+    """Where the records from `offset` on are; None if none are committed. On the loop, reads no data."""
+    if offset >= end_offset:
+        return None
+    found = log.read(max(offset, log.log_start_offset), PIECE_BYTES, end_offset, True)
+    return found if found.size_bytes else None
 
-    def __init__(self, partition_log: PartitionLog, codec: RecordCodec) -> None:
-        self._log = partition_log
-        self._codec = codec
 
-    def locate(self, offset: int, end_offset: int) -> LogSlice | None:
-        """Where the records from `offset` on are; None if none are committed. On the loop, reads no data."""
-        if offset >= end_offset:
-            return None
-        found = self._log.read(max(offset, self._log.log_start_offset), PIECE_BYTES, end_offset, True)
-        return found if found.size_bytes else None
-
-    def read(self, found: LogSlice, offset: int) -> Piece:
-        """The records of a slice from `offset` on. Off the loop."""
-        return self._decode(found.read(), offset)
-
-    def _decode(self, data: bytes, offset: int) -> Piece:
-        records: list[Applied] = []
-        next_offset = offset
-        for batch in split_batches(memoryview(data)):
-            header = check_batch(batch)
-            next_offset = header.base_offset + header.last_offset_delta + 1
-            if header.is_control:
-                for stored in read_records(batch):
-                    marker = read_control_marker(stored.key, stored.value)
-                    if marker is not None:
-                        is_commit = marker.type == ControlType.COMMIT
-                        records.append(TransactionEnded(header.producer_id, is_commit))
-                continue
+def read(found: LogSlice, offset: int, codec: RecordCodec, name: TopicPartition) -> Piece:
+    """The records of a slice of this log from `offset` on. In a thread."""
+    data = found.read()
+    records: list[Applied] = []
+    next_offset = offset
+    for batch in split_batches(memoryview(data)):
+        header = check_batch(batch)
+        next_offset = header.base_offset + header.last_offset_delta + 1
+        if header.is_control:
             for stored in read_records(batch):
-                record = self._decode_record(stored.key, stored.value, stored.offset)
-                if record is None or stored.offset < offset:
-                    continue
-                if header.is_transactional:
-                    records.append(TransactionalRecord(header.producer_id, record))
-                else:
-                    records.append(record)
-        return Piece(records, next_offset, len(data))
+                marker = read_control_marker(stored.key, stored.value)
+                if marker is not None:
+                    is_commit = marker.type == ControlType.COMMIT
+                    records.append(TransactionEnded(header.producer_id, is_commit))
+            continue
+        for stored in read_records(batch):
+            record = _decode(codec, stored, name)
+            if record is None or stored.offset < offset:
+                continue
+            if header.is_transactional:
+                records.append(TransactionalRecord(header.producer_id, record))
+            else:
+                records.append(record)
+    return Piece(records, next_offset, len(data))
 
-    def _decode_record(self, key: bytes | None, value: bytes | None, offset: int) -> Record | None:
-        """A record that nobody can read is skipped: it must not keep all others from being loaded."""
-        try:
-            record = None if key is None else self._codec.decode(key, value)
-        except MillraceError as error:
-            log.warning("%s: skipping the record at %d: %s", self._log.topic_partition, offset, error)
-            return None
-        if record is None:
-            log.warning(
-                "%s: skipping the record at %d, which is of an unknown type",
-                self._log.topic_partition,
-                offset,
-            )
-        return record
+
+def _decode(codec: RecordCodec, stored: StoredRecord, name: TopicPartition) -> Record | None:
+    """A record that nobody can read is skipped: it must not keep all others from being loaded."""
+    try:
+        record = None if stored.key is None else codec.decode(stored.key, stored.value)
+    except MillraceError as error:
+        logger.warning("%s: skipping the record at %d: %s", name, stored.offset, error)
+        return None
+    if record is None:
+        logger.warning("%s: skipping the record at %d, which is of an unknown type", name, stored.offset)
+    return record

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from millrace.coordinator import loading
 from millrace.coordinator.decision import (
     Decision,
     Machine,
@@ -33,12 +34,13 @@ from millrace.coordinator.errors import (
     NotCoordinator,
     RecordsTooLarge,
 )
-from millrace.coordinator.loading import LogReader
 from millrace.coordinator.timers import Timers
 from millrace.coordinator.turns import JointAnswer, StagedAnswer, Turns, tell
+from millrace.core.background import Background
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
+from millrace.core.lanes import Waits
 from millrace.log.transactions import EndMarker
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
@@ -236,8 +238,10 @@ class Shard:
             # Expected or a bug: the machine has seen what the log may not have, and people wait.
             is_bug = not isinstance(error, MillraceError)
             log.error("%s: could not store: %s", self.partition.topic_partition, error, exc_info=is_bug)
-            self._failed(self)
-            tell(answers, NotCoordinator(self.partition.topic_partition))
+            try:
+                self._failed(self)
+            finally:
+                tell(answers, NotCoordinator(self.partition.topic_partition))
             return False
         if self._uncommitted:
             self._uncommitted[-1].append((JointAnswer(answers, self._loop), None))
@@ -319,7 +323,11 @@ class Shard:
             return
         for answer, outcome in self._uncommitted.popleft():
             if answer is None:
-                self._perform(self, outcome)
+                try:
+                    self._perform(self, outcome)
+                except Exception:
+                    # A bug there; those behind it wait for the same commit.
+                    log.exception("%s: an effect failed", self.partition.topic_partition)
             elif not answer.done():
                 answer.set_result(outcome)
 
@@ -368,19 +376,19 @@ class Runtime:
         """Those that are loaded."""
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._failed_at: dict[int, float] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        self._background: Background | None = None
         self.loads_count = 0
         self.loaded_bytes = 0
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Load what this broker leads; `tasks` holds the loading from now on."""
-        self._tasks = tasks
+    def start(self, background: Background) -> None:
+        """Load what this broker leads; `background` holds the loading from now on."""
+        self._background = background
         for partition in list(self._partitions.by_name.get(self.topic, {}).values()):
             self.leadership_changed(partition)
 
     def stop(self) -> None:
         """Answer everybody who waits and load nothing any more."""
-        self._tasks = None
+        self._background = None
         for index in list(self._loading):
             self._loading.pop(index).cancel()
         for index in list(self.shards):
@@ -396,7 +404,7 @@ class Runtime:
 
     def leadership_changed(self, partition: Partition) -> None:
         """A partition came, went, or has a leader of a new epoch."""
-        if partition.topic != self.topic or self._tasks is None:
+        if partition.topic != self.topic or self._background is None:
             return
         index = partition.index
         is_here = self._leads(partition)
@@ -421,9 +429,9 @@ class Runtime:
     # Loading.
 
     def _load(self, partition: Partition, delay_s: float = 0.0) -> None:
-        assert self._tasks is not None
-        self._loading[partition.index] = self._tasks.create_task(
-            self._load_until_done(partition, delay_s), name=f"load-{partition.topic_partition}"
+        assert self._background is not None
+        self._loading[partition.index] = self._background.start(
+            f"load-{self.topic}", self._load_until_done(partition, delay_s)
         )
 
     async def _load_until_done(self, partition: Partition, delay_s: float) -> None:
@@ -467,15 +475,16 @@ class Runtime:
         # What is not committed yet may still vanish, and must not become state before it is.
         while offset < partition.log.log_end_offset and partition.leaders_count == office:
             # Asked anew each time: the log may have moved to another data directory.
-            reader = LogReader(partition.log, self._codec)
-            found = reader.locate(offset, partition.log.high_watermark)
+            found = loading.locate(partition.log, offset, partition.log.high_watermark)
             if found is None:
                 if partition.log.high_watermark >= partition.log.log_end_offset:
                     # All of it is committed: compaction has left nothing from here on.
                     break
                 await asyncio.sleep(COMMIT_WAIT_S)
                 continue
-            piece = await loop.run_in_executor(None, reader.read, found, offset)
+            name = partition.topic_partition
+            lane = partition.log.home.volume.lane(Waits.READ, partition.log.path)
+            piece = await loop.run_in_executor(lane, loading.read, found, offset, self._codec, name)
             for record in piece.records:
                 machine.apply(record)
             offset = piece.next_offset
@@ -487,7 +496,7 @@ class Runtime:
             return
         self._drop(shard)
         if (
-            self._tasks is not None
+            self._background is not None
             and self._leads(shard.partition)
             and shard.partition.index not in self._loading
         ):

@@ -9,11 +9,14 @@ While turns bring one such command for a partition, each is written at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
+
+log = logging.getLogger(__name__)
 
 TRY_EVERY: Final = 32
 """While nothing comes together, one command in so many is staged, to notice when that changes."""
@@ -64,7 +67,11 @@ class Turns:
         together = 0
         for stage in stages:
             together = max(together, stage.staged_count)
-            stage.settle()
+            try:
+                stage.settle()
+            except Exception:
+                # A bug there; the requests of the other partitions have still to be answered.
+                log.exception("staged records of a partition")
         self.is_worthwhile = together > 1
 
 
@@ -95,4 +102,8 @@ class JointAnswer:
 def tell(answers: Sequence[StagedAnswer], error: MillraceError | None) -> None:
     """What became of the records that they wait for."""
     for answer in answers:
-        answer.settled(error)
+        try:
+            answer.settled(error)
+        except Exception:
+            # A bug in that answer: the others wait for theirs.
+            log.exception("one who waited for staged records could not be answered")

@@ -41,10 +41,21 @@ def format_topic_id(topic_id: TopicId) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
+def is_one_bit_off(stored: TopicId, topic_id: TopicId) -> bool:
+    """Whether one flipped bit in the text of an id explains what is stored. Ids are random: by chance no two
+    are so near."""
+    pairs = zip(format_topic_id(stored), format_topic_id(topic_id), strict=True)
+    odd = [ord(one) ^ ord(other) for one, other in pairs if one != other]
+    return len(odd) == 1 and odd[0].bit_count() == 1
+
+
 @lru_cache(maxsize=TEXTS_KEPT_MAX)
 def parse_topic_id(text: str) -> TopicId:
     """The inverse of `format_topic_id`; raises ValueError for anything else."""
     raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if len(raw) != 16:
         raise ValueError(f"a topic id has 16 bytes, {text!r} has {len(raw)}")
+    if format_topic_id(TopicId(raw)) != text:
+        # The decoder also takes characters of the other alphabet, and ignores the last bits.
+        raise ValueError(f"{text!r} is no topic id")
     return TopicId(raw)

@@ -4,19 +4,24 @@ patterns, which takes turns with other work of the loop."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
+from millrace.core.background import Background
 from millrace.groups.consumer_changes import preferred_assignor
 from millrace.groups.consumer_commands import ConsumerSettings, PatternsResolved
 from millrace.groups.consumer_group import ConsumerGroup
 from millrace.groups.consumer_member import ConsumerMember
 from millrace.groups.consumer_rules import GroupsOfConsumers
 from millrace.groups.consumer_topics import ConsumerTopics
+from millrace.groups.errors import InvalidPattern
 from millrace.groups.machine import GroupMachine
 from millrace.groups.patterns import TopicPatterns
 from millrace.metadata.image import Image
 from millrace.metadata.service import Metadata
+
+log = logging.getLogger(__name__)
 
 NOTHING_SET: Final[Mapping[str, str]] = {}
 
@@ -33,10 +38,12 @@ class Consumers:
         self.topics = ConsumerTopics(lambda: metadata.image)
         self._metadata = metadata
         self._patterns = TopicPatterns()
+        self._refused: dict[str, None] = {}
+        """Patterns of members that cannot be read here, complained about once."""
         self._groups: LoadedGroups | None = None
         self._refresh: asyncio.Task[None] | None = None
         self._has_new_topics = False
-        self._tasks: asyncio.TaskGroup | None = None
+        self._background: Background | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
     def new_rules(self, machine: GroupMachine) -> GroupsOfConsumers:
@@ -51,14 +58,14 @@ class Consumers:
     def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str:
         return preferred_assignor(members, self.settings.assignors)
 
-    def start(self, groups: LoadedGroups, tasks: asyncio.TaskGroup) -> None:
+    def start(self, groups: LoadedGroups, background: Background) -> None:
         """Follow the topics of the cluster until `stop`."""
         self._groups = groups
-        self._tasks = tasks
+        self._background = background
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
 
     def stop(self) -> None:
-        self._tasks = None
+        self._background = None
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._refresh is not None:
@@ -84,11 +91,11 @@ class Consumers:
             self._refresh_patterns()
 
     def _refresh_patterns(self) -> None:
-        if self._tasks is None:
+        if self._background is None:
             return
         self._has_new_topics = True
         if self._refresh is None or self._refresh.done():
-            self._refresh = self._tasks.create_task(self._refresh_all(), name="topic-patterns")
+            self._refresh = self._background.start("topic-patterns", self._refresh_all())
 
     async def _refresh_all(self) -> None:
         """Match the patterns of all groups against the topics that there are now."""
@@ -108,7 +115,7 @@ class Consumers:
                 )
                 for text in texts:
                     if text not in in_use:
-                        in_use[text] = await self.resolve(text)
+                        in_use[text] = await self._resolve_stored(text, group.group_id)
                 if texts:
                     # Stored before the next heartbeat is answered; nobody waits for it here.
                     self._groups.submit(
@@ -116,3 +123,16 @@ class Consumers:
                         PatternsResolved(group.group_id, {text: in_use[text] for text in texts}),
                     )
             self._patterns.keep_only(in_use)
+            self._refused = {text: None for text in self._refused if text in in_use}
+
+    async def _resolve_stored(self, text: str, group_id: str) -> frozenset[str]:
+        """The topics that a member's pattern matches. None if it cannot be read here: another version, or
+        Kafka, may have taken it for its member, and other members and groups go on without it."""
+        if text in self._refused:
+            return frozenset()
+        try:
+            return await self.resolve(text)
+        except InvalidPattern as error:
+            self._refused[text] = None
+            log.error("group %s has a stored subscription that matches nothing: %s", group_id, error)
+            return frozenset()

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
-from millrace.log.segment import LogSlice
+from millrace.core.lanes import Waits
+from millrace.log.log_slice import LogSlice
+from millrace.log.volume import Volume
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.wire.batch_header import DELETE_HORIZON_BIT, HEADER_SIZE, NO_TIMESTAMP, read_header
@@ -38,6 +41,7 @@ class _Unread(NamedTuple):
     key: tuple[TopicId, int, int]
     offset: int
     found: LogSlice
+    volume: Volume
 
 
 class LagReader:
@@ -62,13 +66,28 @@ class LagReader:
             if place % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
         if unread:
-            timestamps = await asyncio.get_running_loop().run_in_executor(None, _read_timestamps, unread)
+            timestamps = await self._read(unread)
             for each, timestamp in zip(unread, timestamps, strict=True):
                 lag = lags[each.place]
                 if lag is not None and timestamp is not None:
                     self._timestamps[each.key] = timestamp
                     lags[each.place] = lag._replace(time_ms=_age(timestamp, now_ms))
         return lags
+
+    async def _read(self, unread: list[_Unread]) -> list[int | None]:
+        """In the order of `unread`, those of each disk in its own threads."""
+        loop = asyncio.get_running_loop()
+        by_lane: dict[Executor | None, list[_Unread]] = {}
+        for each in unread:
+            assert each.found.file is not None
+            by_lane.setdefault(each.volume.lane(Waits.READ, each.found.file.path), []).append(each)
+        pieces = await asyncio.gather(
+            *(loop.run_in_executor(lane, _read_timestamps, some) for lane, some in by_lane.items())
+        )
+        found: dict[int, int | None] = {}
+        for some, timestamps in zip(by_lane.values(), pieces, strict=True):
+            found.update((each.place, timestamp) for each, timestamp in zip(some, timestamps, strict=True))
+        return [found[each.place] for each in unread]
 
     def _locate(
         self, place: int, partition: Partition, offset: int, now_ms: int, unread: list[_Unread]
@@ -88,7 +107,7 @@ class LagReader:
         except MillraceError:
             return Lag(end_offset, messages, None)
         if found.size_bytes:
-            unread.append(_Unread(place, key, first, found))
+            unread.append(_Unread(place, key, first, found, partition.log.home.volume))
         return Lag(end_offset, messages, None)
 
 

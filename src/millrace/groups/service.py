@@ -14,6 +14,7 @@ from typing import Final
 
 from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.coordinator.runtime import Answer, Outcome, Runtime
+from millrace.core.background import Background, Tasks
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.java_hash import java_hash
@@ -62,6 +63,7 @@ class Groups:
         self._chance = chance
         self._offsets_topic = offsets_topic
         self._creation: asyncio.Task[None] | None = None
+        self._background = Tasks()
         self.runtime = Runtime(
             OFFSETS_TOPIC,
             partitions,
@@ -73,12 +75,13 @@ class Groups:
 
     # Life.
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
+    def start(self, background: Background) -> None:
         """Load the groups of this broker's partitions, and follow the metadata, until `stop`."""
-        self.runtime.start(tasks)
+        self._background = background
+        self.runtime.start(background)
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
         if self.consumers is not None:
-            self.consumers.start(self, tasks)
+            self.consumers.start(self, background)
 
     def stop(self) -> None:
         if self._unsubscribe is not None:
@@ -99,7 +102,9 @@ class Groups:
         if self._metadata.image.topics.get(OFFSETS_TOPIC) is not None:
             return
         if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
+            self._creation = self._background.start(
+                "create-offsets-topic", self._create_topic(), is_awaited=True
+            )
         await asyncio.shield(self._creation)
 
     async def _create_topic(self) -> None:

@@ -7,6 +7,7 @@ whatever else moves the log's end settles first.
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import Final, NamedTuple
 
@@ -18,13 +19,14 @@ from millrace.log import batch_checks
 from millrace.log.errors import (
     BatchTooLarge,
     CorruptBatch,
+    DiskFailed,
     InvalidRecord,
     LogClosed,
     LogDirectoryOffline,
     StorageError,
 )
 from millrace.log.log_files import LogFiles, StagedBatch
-from millrace.log.producer_state import BATCHES_REMEMBERED, SEQUENCE_MAX
+from millrace.log.producer_state import BATCHES_REMEMBERED, SEQUENCE_MAX, subtract_from_sequence
 from millrace.log.segment import Segment
 from millrace.log.transactions import apply_batch
 from millrace.log.txn_index import AbortedTransaction
@@ -43,6 +45,8 @@ from millrace.wire.batch_header import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
 )
+
+logger: Final = logging.getLogger(__name__)
 
 _PREFIX: Final = struct.Struct(">qii")
 _UINT32: Final = struct.Struct(">I")
@@ -195,26 +199,32 @@ class LogAppends(LogFiles):
                 entry = producers.entries.get(producer_id)
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
-        if (
-            segment.size_bytes + size > segment.size_limit
-            or last_offset > segment.offset_limit
-            or max_timestamp > segment.timestamp_limit
-        ):
-            segment = self._prepare_append(size, delta, max_timestamp)
-            base_offset = self.log_end_offset
-            last_offset = base_offset + delta
-        if leader_epoch != self._latest_epoch:
-            self.start_epoch(leader_epoch)
-        _write_prefix(batch, 0, base_offset, length, leader_epoch)
-        position = segment.size_bytes
         try:
-            segment.file.write_at(position, batch)
-        except StorageError as error:
-            self._write_failed(segment, error)
+            if (
+                segment.size_bytes + size > segment.size_limit
+                or last_offset > segment.offset_limit
+                or max_timestamp > segment.timestamp_limit
+            ):
+                segment = self._prepare_append(size, delta, max_timestamp)
+                base_offset = self.log_end_offset
+                last_offset = base_offset + delta
+            if leader_epoch != self._latest_epoch:
+                self.start_epoch(leader_epoch)
+            _write_prefix(batch, 0, base_offset, length, leader_epoch)
+            position = segment.size_bytes
+            try:
+                segment.file.write_at(position, batch)
+            except StorageError as error:
+                self._write_failed(segment, error)
+                raise
+        except StorageError:
+            if producers is not None and producer_id >= 0:
+                producers.expect(producer_id, epoch=producer_epoch, sequence=sequence, now_ms=now_ms)
             raise
+        # Both at once: if the log's end did not follow the file's, the next batch would get the same offset.
         segment.size_bytes = position + size
-        segment.note(position, size, base_offset, last_offset, max_timestamp)
         self.log_end_offset = last_offset + 1
+        segment.note(position, size, base_offset, last_offset, max_timestamp)
 
         if producer_id >= 0:
             assert producers is not None
@@ -249,8 +259,8 @@ class LogAppends(LogFiles):
 
     @override
     def settle(self) -> MillraceError | None:
-        """Write all staged batches with one call, and tell their owner; if it fails, none was appended, and
-        the answer says why."""
+        """Write all staged batches with one call, and tell their owner; if the write fails, none was
+        appended, and the answer says why. Raises nothing: whoever calls it has a request of his own."""
         staged, self._staged = self._staged, []
         if not staged:
             return None
@@ -267,13 +277,39 @@ class LogAppends(LogFiles):
             except StorageError as failure:
                 self._write_failed(segment, failure)
                 raise
+            # Both at once, as for a single batch.
+            segment.size_bytes = position + len(data)
+            self.log_end_offset = self._staged_end_offset
+            self._note_staged(segment, staged, position)
         except (StorageError, LogClosed, LogDirectoryOffline) as failure:
             error = failure
-        else:
-            self._note_staged(segment, staged, position)
+            self._expect_staged(staged)
+        except Exception as bug:
+            logger.exception("%s: %d staged batches", self, len(staged))
+            self._read_tail_again()
+            error = DiskFailed("append to", self.path, repr(bug))
         if self.settled is not None:
-            self.settled(staged, error)
+            try:
+                self.settled(staged, error)
+            except Exception:
+                logger.exception("%s: the owner of %d staged batches", self, len(staged))
         return error
+
+    def _expect_staged(self, staged: list[StagedBatch]) -> None:
+        producers = self._producers
+        if producers is None:
+            return
+        now_ms = self._home.wall_ms()
+        for _, base_offset, last_offset, _, producer_id, epoch, last_sequence, _ in staged:
+            if producer_id >= 0:
+                sequence = subtract_from_sequence(last_sequence, last_offset - base_offset)
+                producers.expect(producer_id, epoch=epoch, sequence=sequence, now_ms=now_ms)
+
+    def _read_tail_again(self) -> None:
+        """What memory says of the log's end and of its producers may not be what the files say."""
+        self._producers = None
+        self._is_tail_open = False
+        self._active.forbid_appends()
 
     def _note_staged(self, segment: Segment, staged: list[StagedBatch], position: int) -> None:
         """What an append does after its write, for each of them."""
@@ -295,8 +331,6 @@ class LogAppends(LogFiles):
                     is_transactional=False,
                     now_ms=now_ms,
                 )
-        segment.size_bytes = position
-        self.log_end_offset = last_offset + 1
         if not self._is_dirty:
             self._became_dirty()
         if last_offset >= self._flush_at:
@@ -325,12 +359,15 @@ class LogAppends(LogFiles):
             self.settle()
         headers = batch_checks.split_batches(records, at_least=self.log_end_offset)
         written = 0
-        while written < len(headers):
-            written += self._append_run(records, headers, written)
-        if headers and not self._is_dirty:
-            self._became_dirty()
-        if self.log_end_offset > self._flush_at:
-            self.flush_is_due = True
+        try:
+            while written < len(headers):
+                written += self._append_run(records, headers, written)
+        finally:
+            # Those before one that fails are here to stay.
+            if written and not self._is_dirty:
+                self._became_dirty()
+            if self.log_end_offset > self._flush_at:
+                self.flush_is_due = True
 
     def _append_run(self, records: memoryview, headers: list[tuple[int, tuple[int, ...]]], first: int) -> int:
         """Write those batches from `first` on that belong into one segment and epoch, in one write; how
@@ -397,28 +434,36 @@ class LogAppends(LogFiles):
         base_offset, last_offset = header[0], header[0] + header[6]
         if base_offset != self.log_end_offset:
             segment.forget_recent()
-        segment.note(position, len(batch), base_offset, last_offset, header[8])
+            if not self.config.cleanup_compact:
+                # The leader's log was compacted once: this gap is no loss, and never to be taken for one.
+                self.first_dirty_offset = max(self.first_dirty_offset, last_offset + 1)
         self.log_end_offset = last_offset + 1
+        segment.note(position, len(batch), base_offset, last_offset, header[8])
         producer_id = header[9]
         if producer_id >= 0:
             producers = self.producers
             first_offset = producers.open_since(producer_id)
             aborted = apply_batch(producers, header, batch, now_ms=self._home.wall_ms())
             if first_offset >= 0 and producers.open_since(producer_id) < 0:
-                producers.ended.append((first_offset, last_offset))
+                producers.transaction_ended(first_offset, last_offset, self.high_watermark)
             if aborted is not None:
                 self._note_aborted(segment, aborted)
 
     def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
         try:
-            segment.txn_index.append(aborted)
+            index = segment.txn_index
         except StorageError as error:
             # The marker is in the log already, and without this entry readers of committed records would get
             # to see what was aborted. The next start makes the entry from the log.
             self._home.fence(str(error))
-            raise
-        # A crash makes it anew only for what comes behind the recovery point.
-        self.sync_later(segment.txn_index.file.path)
+            return
+        # A crash makes the entry anew only for what comes behind the recovery point, so the next flush brings
+        # it to the disk, or fails.
+        self.sync_later(index.file.path)
+        try:
+            index.append(aborted)
+        except StorageError as error:
+            self._home.write_refused(error)
 
     def _prepare_append(self, size: int, delta: int, max_timestamp: int) -> Segment:
         """Whatever an append may need beyond a write: open the tail, repair a torn write, roll."""
@@ -439,20 +484,20 @@ class LogAppends(LogFiles):
         if self._is_torn:
             segment.file.truncate(segment.size_bytes)
             self._is_torn = False
+        jitter_ms = self._home.roll_jitter_ms(config.segment_jitter_ms)
         if segment.size_limit < 0:
-            segment.set_limits(config, self._home.roll_jitter_ms(config.segment_jitter_ms))
+            segment.set_limits(config, jitter_ms)
         if segment.size_bytes and (
             segment.size_bytes + size > segment.size_limit
             or self.log_end_offset + delta > segment.offset_limit
             or max_timestamp > segment.timestamp_limit
         ):
             segment = self._roll()
+            segment.set_limits(config, jitter_ms)
         if segment.size_bytes == 0:
             # The write may be what creates the file: without its name its flushed content is worth nothing.
             self.sync_later(directory=self.path)
-            segment.note_first_batch(
-                max_timestamp, config, self._home.roll_jitter_ms(config.segment_jitter_ms)
-            )
+            segment.note_first_batch(max_timestamp, config, jitter_ms)
         return segment
 
     def _write_failed(self, segment: Segment, error: StorageError) -> None:

@@ -20,19 +20,30 @@ from millrace.log.cleaned_segment import discard_cleaned
 from millrace.log.cleaner_policy import CleanerConfig, CleaningCase, assess, most_worth_cleaning, plan_job
 from millrace.log.compaction import CompactionResult
 from millrace.log.compaction_runner import CompactionRunner
-from millrace.log.errors import DiskFull, FileMissing, LogClosed, LogDirectoryOffline, StorageError
+from millrace.log.errors import LogClosed, LogDirectoryOffline, StorageError
 from millrace.log.partition_log import PartitionLog
 from millrace.log.segment import Segment
-from millrace.log.worker_messages import JobFailed, WorkerDied
+from millrace.log.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 
 logger: Final = logging.getLogger(__name__)
 
 DEATHS_MAX: Final = 3
 """After so many deaths of the worker over one log, the log is taken for the cause."""
 
-_PASSING_ERRORS: Final = (DiskFull, FileMissing, LogClosed, LogDirectoryOffline, StorageError)
+_PASSING_ERRORS: Final = (LogClosed, LogDirectoryOffline, StorageError, WorkerNotStarted)
 _PASSING_KINDS: Final = frozenset(
-    ("DiskFull", "FileMissing", "DiskFailed", "ReadOnlyDisk", "TooManyOpenFiles", "StorageError")
+    (
+        "DiskFull",
+        "FileMissing",
+        "DiskFailed",
+        "ReadOnlyDisk",
+        "TooManyOpenFiles",
+        "TooLittleMemory",
+        "StorageError",
+        "MemoryError",
+        "OSError",
+        "BlockingIOError",
+    )
 )
 
 LogIdentity = tuple[TopicPartition, TopicId]
@@ -77,6 +88,8 @@ class LogCleaner:
         """May be replaced while running."""
         self._save_offsets = save_offsets
         self._deaths: dict[LogIdentity, int] = {}
+        self._given_up_at: dict[LogIdentity, int] = {}
+        """How often damage had been found in the directory when a log was given up."""
         self.metrics = CleanerMetrics()
 
     async def run(self) -> None:
@@ -104,25 +117,37 @@ class LogCleaner:
         self._forget_gone(logs)
         cases = []
         for log in logs:
+            self._reconsider(log)
             if _identity(log) in self.metrics.uncleanable or log.home.offline_reason is not None:
                 continue
             try:
                 cases.append(assess(log, now_ms))
+            except _PASSING_ERRORS as error:
+                self._try_later(log, str(error))
             except MillraceError as error:
-                self._mark_uncleanable(log, str(error))
+                self._mark_uncleanable(log, str(error), log.home.quarantined_count)
         self.metrics.dirty_ratio_max = max((case.dirty_ratio for case in cases), default=0.0)
         return cases
 
+    def _reconsider(self, log: PartitionLog) -> None:
+        """What compaction cannot read is found by the scrub sooner or later, and mended. Since then nothing
+        may be wrong with the log; and nothing is cleaned that is in quarantine."""
+        found_count = self._given_up_at.get(_identity(log))
+        if found_count is not None and found_count != log.home.quarantined_count:
+            del self._given_up_at[_identity(log)]
+            del self.metrics.uncleanable[_identity(log)]
+            self._deaths.pop(_identity(log), None)
+
     def _forget_gone(self, logs: list[PartitionLog]) -> None:
         present = {_identity(log) for log in logs}
-        for known in (self.metrics.uncleanable, self._deaths):
+        for known in (self.metrics.uncleanable, self._deaths, self._given_up_at):
             for identity in [identity for identity in known if identity not in present]:
                 del known[identity]
 
     async def _clean(self, case: CleaningCase, now_ms: int) -> bool:
         log, metrics = case.log, self.metrics
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        started, found_count = loop.time(), log.home.quarantined_count
         metrics.cleaning = str(log.topic_partition)
         try:
             job = plan_job(case, self.config, now_ms)
@@ -139,16 +164,16 @@ class LogCleaner:
             await self._save_offsets(log)
         except WorkerDied as error:
             metrics.worker_deaths_count += 1
-            return self._count_death(log, str(error))
+            return self._count_death(log, str(error), found_count)
         except JobFailed as error:
             if error.kind in _PASSING_KINDS:
                 return self._try_later(log, str(error))
-            self._mark_uncleanable(log, str(error))
+            self._mark_uncleanable(log, str(error), found_count)
             return True
         except _PASSING_ERRORS as error:
             return self._try_later(log, str(error))
         except MillraceError as error:
-            self._mark_uncleanable(log, str(error))
+            self._mark_uncleanable(log, str(error), found_count)
             return True
         finally:
             metrics.cleaning = ""
@@ -199,15 +224,16 @@ class LogCleaner:
         logger.info("%s: compaction broken off, to be tried again: %s", log.topic_partition, reason)
         return False
 
-    def _count_death(self, log: PartitionLog, reason: str) -> bool:
+    def _count_death(self, log: PartitionLog, reason: str, found_count: int) -> bool:
         deaths = self._deaths[_identity(log)] = self._deaths.get(_identity(log), 0) + 1
         if deaths >= DEATHS_MAX:
-            self._mark_uncleanable(log, f"{reason}, {deaths} times in a row")
+            self._mark_uncleanable(log, f"{reason}, {deaths} times in a row", found_count)
             return True
         return self._try_later(log, reason)
 
-    def _mark_uncleanable(self, log: PartitionLog, reason: str) -> None:
+    def _mark_uncleanable(self, log: PartitionLog, reason: str, found_count: int) -> None:
         self.metrics.failures_count += 1
+        self._given_up_at[_identity(log)] = found_count
         self.metrics.uncleanable[_identity(log)] = reason
         logger.error("%s: cannot be compacted and is left as it is: %s", log.topic_partition, reason)
 

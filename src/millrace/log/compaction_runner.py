@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from millrace.log.compaction import CompactionJob, CompactionResult, compact
 from millrace.log.volume import Volume
-from millrace.log.worker_messages import WorkerDied, decode_reply, encode_job
+from millrace.log.worker_messages import WorkerDied, WorkerNotStarted, decode_reply, encode_job
 
 logger: Final = logging.getLogger(__name__)
 
@@ -25,7 +25,8 @@ class CompactionRunner(Protocol):
     """How often something had to be started for the jobs."""
 
     async def run(self, job: CompactionJob) -> CompactionResult:
-        """Do the job; JobFailed or a MillraceError if it could not be done, WorkerDied if it was cut off."""
+        """Do the job; JobFailed or a MillraceError if it could not be done, WorkerDied if it was cut off,
+        WorkerNotStarted if it could not be begun."""
 
     async def rest(self) -> None:
         """Nothing to do for a while: give memory back."""
@@ -84,9 +85,17 @@ class WorkerRunner:
     async def _running(self) -> Process:
         process = self._process
         if process is None or process.returncode is not None:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "millrace.log.worker", stdin=PIPE, stdout=PIPE, limit=REPLY_BYTES_MAX
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "millrace.log.worker",
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    limit=REPLY_BYTES_MAX,
+                )
+            except OSError as error:
+                raise WorkerNotStarted(f"no worker process: {error.strerror or error}") from error
             self._process = process
             self.starts_count += 1
             logger.info("worker process %d started", process.pid)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millrace.log.segment import Segment
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
+_CHECKED_MAX: Final = 4
 
 
 class EpochStart(NamedTuple):
@@ -109,6 +110,34 @@ def load_epochs(volume: Volume, directory: str) -> LeaderEpochs | None:
     if any(a.epoch >= b.epoch or a.start_offset > b.start_offset for a, b in pairwise(starts)):
         return None
     return LeaderEpochs(starts)
+
+
+def is_contradicted(epochs: LeaderEpochs, segments: Sequence[Segment], *, end_offset: int) -> bool:
+    """Whether the batches know better where one of the newest epochs began. The file has no checksum, and
+    with another digit a follower would cut its log in the wrong place. Older epochs are the scrub's work."""
+    starts = epochs.starts
+    for number in range(max(len(starts) - _CHECKED_MAX, 0), len(starts)):
+        epoch, start_offset = starts[number]
+        if start_offset > end_offset:
+            return True
+        found = _header_at(segments, start_offset)
+        if found is not None and 0 <= found[2] != epoch and (found[0] <= start_offset or found[2] < epoch):
+            return True
+        # Where the log's start was moved into an epoch, this one began before it.
+        before = _header_at(segments, start_offset - 1) if number and start_offset > 0 else None
+        if before is not None and before[0] < start_offset and before[2] >= epoch:
+            return True
+    return False
+
+
+def _header_at(segments: Sequence[Segment], offset: int) -> tuple[int, ...] | None:
+    """Of the batch that holds an offset, or of the first one behind it."""
+    number = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+    for segment in segments[number:]:
+        found = segment.locate(offset) if segment.size_bytes else None
+        if found is not None:
+            return next(segment.headers(found.position))[1]
+    return None
 
 
 def save_epochs(volume: Volume, directory: str, epochs: LeaderEpochs, *, durable: bool) -> None:

@@ -119,6 +119,11 @@ class DiskFailed(StorageError):
     """An I/O error. What was written since the last successful sync can no longer be trusted."""
 
 
+class HalfRenamed(DiskFailed):
+    """Some files have their new names and others do not, and the disk does not let it be undone. The next
+    start knows what each name means; until then nothing may be written there."""
+
+
 class ReadOnlyDisk(StorageError):
     """The file system refuses writes. Reads go on."""
 
@@ -129,6 +134,10 @@ class FileMissing(StorageError):
 
 class TooManyOpenFiles(StorageError):
     """The process may not open another file; nothing is wrong with the disk."""
+
+
+class TooLittleMemory(StorageError):
+    """The kernel had nothing left to do it with just now; nothing is wrong with the disk."""
 
 
 class NoSuchDirectory(MillraceError):
@@ -177,3 +186,12 @@ class TopicIdMismatch(MillraceError):
     def __init__(self, path: str, *, expected: str, found: str) -> None:
         super().__init__(f"{path} belongs to topic id {found}, not {expected}")
         self.path = path
+
+
+def is_shortage(error: StorageError) -> bool:
+    """Whether the process lacked something for a moment, and the disk was not even asked: to be tried again.
+
+    A sync that was begun and failed is none, whatever the reason: the system may not tell a second time."""
+    return isinstance(error, TooManyOpenFiles) or (
+        isinstance(error, TooLittleMemory) and error.operation == "open"
+    )

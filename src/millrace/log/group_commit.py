@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from millrace.core.errors import MillraceError
+from millrace.core.lanes import Waits
 from millrace.log.errors import DiskFailed, LogClosed, StorageError
 from millrace.log.unread_cache import CachedRange, drop
 from millrace.log.volume import FileHandle, Volume
@@ -39,9 +40,16 @@ class Round(NamedTuple):
     generation: int
 
 
+class _Waiter(NamedTuple):
+    end_offset: int
+    round_number: int
+    future: asyncio.Future[None]
+
+
 class Unsynced(Protocol):
     """What the log hands over for one fsync round."""
 
+    path: str
     log_end_offset: int
     flushed_offset: int
 
@@ -52,65 +60,86 @@ class Unsynced(Protocol):
 
     def sync_not_begun(self, to_sync: ToSync) -> None: ...
 
-    def sync_failed(self, error: StorageError, directories: list[str]) -> None: ...
+    def sync_failed(self, error: StorageError, to_sync: ToSync) -> None: ...
 
 
 class GroupCommit:
-    __slots__ = ("_idle", "_is_held", "_is_running", "_log", "_volume", "_waiting", "generation")
+    __slots__ = (
+        "_idle",
+        "_is_held",
+        "_log",
+        "_volume",
+        "_waiting",
+        "generation",
+        "is_running",
+        "last_round_number",
+    )
 
     def __init__(self, log: Unsynced, volume: Volume) -> None:
         self._log = log
         self._volume = volume
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._is_running = False
+        self._waiting: list[_Waiter] = []
+        self.is_running = False
+        self.last_round_number = 0
+        """Of the round that is under way, or was last."""
         self._is_held = False
         self._idle: asyncio.Future[None] | None = None
         """Somebody waits for the end of the present round."""
         self.generation = 0
         """Changes with a truncation: a round begun before it says nothing about what is written after."""
 
-    def wait(self, end_offset: int) -> asyncio.Future[None]:
-        """Done when everything below `end_offset` is on the disk."""
+    @property
+    def next_round_number(self) -> int:
+        return self.last_round_number + 1
+
+    def wait(self, end_offset: int, *, round_number: int = 0) -> asyncio.Future[None]:
+        """Done when everything below `end_offset` is on the disk, and the round with this number is over.
+
+        Offsets do not tell about other files than the batches': whoever waits for those says which round
+        takes them along."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._waiting.append((end_offset, future))
-        if not self._is_running and not self._is_held:
+        self._waiting.append(_Waiter(end_offset, round_number, future))
+        if not self.is_running and not self._is_held:
             self._start(loop)
         return future
 
     async def hold(self) -> None:
         """Begin no further round until `release`; returns when none is under way. Whoever comes waits."""
         self._is_held = True
-        if self._is_running:
+        if self.is_running:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
     def release(self) -> None:
         self._is_held = False
-        if self._waiting and not self._is_running:
+        if self._waiting and not self.is_running:
             self._start(asyncio.get_running_loop())
 
     def hand_over(self, heir: GroupCommit) -> None:
         """Whoever waits here waits for the log that has taken this one's place, which has the same end."""
         waiting, self._waiting = self._waiting, []
-        heir._waiting += waiting
+        for waiter in waiting:
+            # Its own rounds have other numbers, and the next one takes all its files along.
+            number = heir.next_round_number if waiter.round_number else 0
+            heir._waiting.append(waiter._replace(round_number=number))
         heir.release()
 
     def abandon(self, error: MillraceError) -> None:
         """Tell all who wait that it will not happen."""
         waiting, self._waiting = self._waiting, []
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        for waiter in waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
 
     def join(self) -> Round | None:
         """Begin a round that somebody else carries out, together with those of other logs, and ends with
         `end`; None if there is none to begin."""
-        return None if self._is_running or self._is_held else self._begin()
+        return None if self.is_running or self._is_held else self._begin()
 
     def end(self, round_: Round, error: MillraceError | None) -> None:
         """What a round covers is on the disk, or failed to get there."""
-        self._is_running = False
+        self.is_running = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         if error is None:
@@ -118,7 +147,10 @@ class GroupCommit:
             self._wake(asyncio.get_running_loop())
             return
         if isinstance(error, StorageError):
-            self._log.sync_failed(error, round_.to_sync.directories)
+            self._log.sync_failed(error, round_.to_sync)
+        else:
+            # Broken off: nobody knows what of it is on the disk.
+            self._log.sync_not_begun(round_.to_sync)
         self.abandon(error)
 
     def _begin(self) -> Round | None:
@@ -129,7 +161,8 @@ class GroupCommit:
             # The disk, the log or the whole directory is gone: they have to be told, whatever it is.
             self.abandon(error)
             return None
-        self._is_running = True
+        self.is_running = True
+        self.last_round_number += 1
         return Round(to_sync, end_offset, self.generation)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -140,11 +173,19 @@ class GroupCommit:
             handles = round_.to_sync.open_files()
         except MillraceError as error:
             # Nothing was tried, so nothing is known to be broken.
-            self._is_running = False
+            self.is_running = False
             self._log.sync_not_begun(round_.to_sync)
             self.abandon(error)
             return
-        work = loop.run_in_executor(None, sync_all, self._volume, handles, round_.to_sync)
+        to_sync = round_.to_sync
+        work = loop.run_in_executor(
+            self._volume.lane(Waits.SYNC, self._log.path),
+            sync_all,
+            self._volume,
+            tuple(handles),
+            tuple(to_sync.directories),
+            tuple(to_sync.unread),
+        )
 
         def finished(done: asyncio.Future[None]) -> None:
             error: MillraceError | None = None
@@ -168,19 +209,25 @@ class GroupCommit:
         # After a truncation the offset somebody waits for may be gone; then nothing is left to wait for.
         reachable = self._log.log_end_offset
         still_waiting = []
-        for end_offset, future in self._waiting:
-            if min(end_offset, reachable) > flushed_offset:
-                still_waiting.append((end_offset, future))
-            elif not future.done():
-                future.set_result(None)
+        for waiter in self._waiting:
+            if (
+                min(waiter.end_offset, reachable) > flushed_offset
+                or waiter.round_number > self.last_round_number
+            ):
+                still_waiting.append(waiter)
+            elif not waiter.future.done():
+                waiter.future.set_result(None)
         self._waiting = still_waiting
         if still_waiting and not self._is_held:
             self._start(loop)
 
 
-def sync_all(volume: Volume, handles: list[FileHandle], to_sync: ToSync) -> None:
+def sync_all(
+    volume: Volume, handles: Sequence[FileHandle], directories: Sequence[str], unread: Sequence[CachedRange]
+) -> None:
+    """In a thread."""
     for handle in handles:
         handle.sync()
-    for directory in to_sync.directories:
+    for directory in directories:
         volume.sync_directory(directory)
-    drop(to_sync.unread)
+    drop(unread)

@@ -10,24 +10,27 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from millrace.core.background import Background
 from millrace.core.clock import Clock, IdSource
-from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition
+from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition, is_one_bit_off
+from millrace.core.lanes import Waits
 from millrace.log.config import LogConfig
+from millrace.log.directory_settings import DirectorySettings
 from millrace.log.errors import (
-    DuplicateLog,
     LogDirectoryOffline,
     NoSuchDirectory,
     StorageError,
 )
 from millrace.log.known_directories import NOTHING_KNOWN, KnownDirectories, read_known, write_known
-from millrace.log.layout import deleted_directory_name
-from millrace.log.log_directory import DirectorySettings, LogDirectory
+from millrace.log.log_directory import LogDirectory
 from millrace.log.mover import Mover
-from millrace.log.moving import read_origins
+from millrace.log.new_logs import make_new_logs
 from millrace.log.partition_log import PartitionLog
 from millrace.log.recovery import RecoveredLog
+from millrace.log.settling import BelongsTo, Surveyed, ask_about, settle_duplicates
 from millrace.log.survey import LoadProgress, Survey
 from millrace.log.volume import Volume
 
@@ -168,8 +171,10 @@ class LogDirectories:
         self,
         config_of: Callable[[TopicPartition], LogConfig],
         on_progress: Callable[[LoadProgress], None] = lambda progress: None,
+        belongs_to: BelongsTo = lambda topic, topic_id: None,
     ) -> None:
-        """Find all logs; one that is in two directories is taken from the one that it was moved to."""
+        """Find all logs; one that is in two directories is taken from the one that it was moved to, or that
+        has the topic's id."""
         loop = asyncio.get_running_loop()
         surveys: dict[LogDirectory, Survey] = {}
         for directory in self.online:
@@ -177,7 +182,11 @@ class LogDirectories:
                 surveys[directory] = await directory.survey()
             except StorageError as error:
                 self._cannot_load(directory, error)
-        await loop.run_in_executor(None, settle_moves, self.volume, surveys)
+        found_in = tuple(
+            Surveyed(directory.path, directory.unique(), found) for directory, found in surveys.items()
+        )
+        known = ask_about(found_in, belongs_to)
+        await loop.run_in_executor(None, settle_duplicates, self.volume, found_in, known)
         unfinished = [
             (future.topic_partition, directory)
             for directory, found in surveys.items()
@@ -205,6 +214,15 @@ class LogDirectories:
                 self.move(topic_partition, target)
         except (StorageError, LogDirectoryOffline) as error:
             logger.warning("%s stays where it is: %s", topic_partition, error)
+
+    def doubt_ids(self, topics: Mapping[str, TopicId]) -> None:
+        """Compare with what the metadata says of topics: an id on disk with one flipped bit counts as lost,
+        and is written again. Else the log would be put aside, and an empty one begun."""
+        for topic_partition, log in self.logs.items():
+            topic_id = topics.get(topic_partition.topic)
+            if topic_id is not None and is_one_bit_off(log.topic_id, topic_id):
+                logger.error("%s: a bit of the topic id in its partition.metadata is wrong", log.path)
+                log.topic_id = NO_TOPIC_ID
 
     def expect(self, replicas: Iterable[tuple[TopicPartition, TopicId]]) -> list[Replica]:
         """Compare with what the metadata says is here; those whose logs are not."""
@@ -240,12 +258,17 @@ class LogDirectories:
 
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
-        """All of them; made anew at each call."""
+        """All of them, for a look on the loop: whoever pauses in between copies them first."""
         if len(self.all) == 1:
             return self.all[0].logs
         return {
             topic_partition: log for directory in self.all for topic_partition, log in directory.logs.items()
         }
+
+    def tell_of_damage(self, listener: Callable[[], None]) -> None:
+        """Let somebody know, on the loop, whenever something goes into quarantine."""
+        for directory in self.all:
+            directory.on_damage = listener
 
     def all_logs(self) -> list[PartitionLog]:
         return [log for directory in self.all for log in directory.logs.values()]
@@ -272,13 +295,8 @@ class LogDirectories:
         if (topic_id, topic_partition.partition) in self.unreachable:
             path, reason = next(iter(self.offline.items()))
             raise LogDirectoryOffline(path, reason)
-        candidates = sorted(self.online, key=lambda directory: len(directory.logs) + len(directory.arriving))
-        preferred = self._preferred.get(topic_partition)
-        if preferred is not None and preferred in candidates:
-            candidates.remove(preferred)
-            candidates.insert(0, preferred)
         failure: StorageError | None = None
-        for directory in candidates:
+        for directory in self._candidates(topic_partition):
             try:
                 log = directory.create(topic_partition, topic_id, config)
             except StorageError as error:
@@ -286,30 +304,84 @@ class LogDirectories:
                 continue
             self._preferred.pop(topic_partition, None)
             return log
-        if failure is not None:
-            raise failure
-        raise LogDirectoryOffline(self.all[0].path, self.all[0].offline_reason or "")
+        raise failure or self._nowhere()
+
+    async def create_missing(
+        self, partitions: Sequence[TopicPartition], topic_id: TopicId, config: LogConfig
+    ) -> None:
+        """As `create`, for many at once: the disk's part of it is done off the loop.
+
+        A thread makes directories from a description and knows no log; the tables are the loop's alone."""
+        left = [each for each in partitions if self.home_of(each) is None]
+        refused: dict[TopicPartition, list[LogDirectory]] = {}
+        failure: StorageError | None = None
+        while left:
+            homes: list[LogDirectory] = []
+            for each in left:
+                candidates = self._candidates(each, homes)
+                candidates = [home for home in candidates if home not in refused.get(each, ())]
+                if not candidates:
+                    raise failure or self._nowhere()
+                homes.append(candidates[0])
+            wanted = tuple(home.plan(each, topic_id) for each, home in zip(left, homes, strict=True))
+            loop = asyncio.get_running_loop()
+            outcomes = await loop.run_in_executor(
+                self.volume.lane(Waits.FILES, homes[0].path), make_new_logs, self.volume, wanted
+            )
+            again = []
+            for each, home, error in zip(left, homes, outcomes, strict=True):
+                failure = failure or error
+                if error is not None or home.offline_reason is not None:
+                    refused.setdefault(each, []).append(home)
+                    again.append(each)
+                elif self.home_of(each) is None:
+                    home.install(each, topic_id, config)
+                    self._preferred.pop(each, None)
+            left = again
+
+    def _candidates(
+        self, topic_partition: TopicPartition, planned: Sequence[LogDirectory] = ()
+    ) -> list[LogDirectory]:
+        """Where a new log may go, best first: where it was asked for, then where there are fewest."""
+        candidates = sorted(
+            self.online,
+            key=lambda directory: len(directory.logs) + len(directory.arriving) + planned.count(directory),
+        )
+        preferred = self._preferred.get(topic_partition)
+        if preferred is not None and preferred in candidates:
+            candidates.remove(preferred)
+            candidates.insert(0, preferred)
+        return candidates
+
+    def _nowhere(self) -> LogDirectoryOffline:
+        return LogDirectoryOffline(self.all[0].path, self.all[0].offline_reason or "")
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         """Where to make a log that is not there yet."""
         self._preferred[topic_partition] = directory
 
-    async def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once; its files go a while later."""
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """The log is gone at once; its files go a while later. To last it needs `forget_deleted`."""
         self._preferred.pop(topic_partition, None)
         self.mover.cancel(topic_partition)
         home = self.home_of(topic_partition)
         if home is not None:
             try:
-                await home.delete(topic_partition)
+                home.delete(topic_partition)
             finally:
                 if home.offline_reason is not None:
                     self.offline_changed()
 
     async def forget_deleted(self) -> None:
-        """To be called after deletions, once for all of them."""
-        for directory in self.online:
-            await directory.forget_deleted()
+        """To be called after deletions, once for all of them: returns when they last."""
+        failure: StorageError | None = None
+        for directory in self.all:
+            try:
+                await directory.forget_deleted()
+            except StorageError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         self.mover.cancel(topic_partition)
@@ -337,12 +409,16 @@ class LogDirectories:
 
     # Background work
 
-    async def run(self) -> None:
+    def start(self, background: Background) -> list[asyncio.Task[None]]:
         """Flush, remove, save checkpoints and move logs until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for number, directory in enumerate(self.all):
-                tasks.create_task(directory.run(), name=f"log-directory-{number}")
-            tasks.create_task(self.mover.run(), name="log-mover")
+        loops = [background.keep("log-mover", self.mover.run)]
+        for number, directory in enumerate(self.all):
+            loops.append(
+                background.keep(
+                    f"log-directory-{number}", directory.run, give_up=partial(_cannot_be_kept, directory)
+                )
+            )
+        return loops
 
     def enforce_retention(self, now_ms: int) -> int:
         """Delete old segments and forget idle producers everywhere; returns the number of segments."""
@@ -369,53 +445,10 @@ class LogDirectories:
                 raise outcome
 
 
-def settle_moves(volume: Volume, surveys: Mapping[LogDirectory, Survey]) -> None:
-    """Decide which of several directories of a partition counts, by the names that a move left. In the
-    executor; see `moving`."""
-    for found in surveys.values():
-        for original in found.moved:
-            for directory, other in surveys.items():
-                for future in [each for each in other.futures if each[:2] == original[:2]]:
-                    path = f"{directory.path}/{future.topic_partition}"
-                    volume.rename(future.directory, path)
-                    volume.sync_directory(directory.path)
-                    other.futures.remove(future)
-                    other.add(volume, future.topic_partition, path)
-            if any(original.topic_partition in other.partitions for other in surveys.values()):
-                found.deleted.append(original.directory)
-            else:
-                logger.warning("%s is left alone: its copy is not there", original.directory)
-    seen: dict[TopicPartition, LogDirectory] = {}
-    for directory, found in surveys.items():
-        for topic_partition in list(found.partitions):
-            first = seen.setdefault(topic_partition, directory)
-            if first is not directory:
-                seen[topic_partition] = _choose(volume, topic_partition, surveys, first, directory)
-
-
-def _choose(
-    volume: Volume,
-    topic_partition: TopicPartition,
-    surveys: Mapping[LogDirectory, Survey],
-    first: LogDirectory,
-    second: LogDirectory,
-) -> LogDirectory:
-    for winner, loser in ((first, second), (second, first)):
-        path = surveys[winner].partitions[topic_partition].directory
-        origins = read_origins(volume, path)
-        identity = loser.read_identity() or {}
-        if identity.get("directory.id", "") in origins:
-            stale = surveys[loser].partitions.pop(topic_partition).directory
-            logger.info("%s was moved to %s", stale, path)
-            doomed = f"{loser.path}/{deleted_directory_name(topic_partition, loser.unique())}"
-            volume.rename(stale, doomed)
-            surveys[loser].deleted.append(doomed)
-            return winner
-    raise DuplicateLog(
-        surveys[first].partitions[topic_partition].directory,
-        surveys[second].partitions[topic_partition].directory,
-    )
-
-
 def _nobody_listens() -> None:
     """Until the assembly says who does."""
+
+
+def _cannot_be_kept(directory: LogDirectory, error: BaseException) -> None:
+    """Nothing flushes it and nobody saves its checkpoints: what is written there would not be safe."""
+    directory.fence(f"its background work has failed again and again: {error!r}")

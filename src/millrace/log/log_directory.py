@@ -9,33 +9,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from millrace.core.clock import Clock, IdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition, format_topic_id
+from millrace.core.lanes import Waits
+from millrace.core.threads import TellLoop
 from millrace.log import checkpoints
 from millrace.log.config import INT64_MAX, LogConfig
+from millrace.log.directory_checkpoints import DirectoryCheckpoints
+from millrace.log.directory_settings import DirectorySettings
 from millrace.log.errors import (
     DirectoryMismatch,
     DiskFailed,
     FileMissing,
-    LogClosed,
     LogDirectoryOffline,
     ReadOnlyDisk,
     StorageError,
 )
-from millrace.log.group_commit import GroupCommit, Round
+from millrace.log.joint_flush import flush_together
 from millrace.log.layout import deleted_directory_name, stray_directory_name
 from millrace.log.log_files import LogFiles
+from millrace.log.new_logs import NewLog, make_new_log
 from millrace.log.partition_log import PartitionLog
 from millrace.log.recovery import RecoveredLog, recover_log
 from millrace.log.segment import Segment
 from millrace.log.survey import FoundPartition, LoadProgress, Survey, survey
-from millrace.log.unread_cache import CachedRange, drop
-from millrace.log.volume import DirectoryLock, Volume
+from millrace.log.volume import DirectoryLock, Volume, WholeDisk
 
 logger: Final = logging.getLogger(__name__)
 
@@ -44,25 +49,7 @@ _META_VERSION: Final = "1"
 _CONCURRENCY: Final = 4
 _TOGETHER_MIN: Final = 32
 """From so many logs on, one sync of the whole disk is cheaper than one of each, whatever else lies on it."""
-_PIECE: Final = 128
 _TICK_S_MIN: Final = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectorySettings:
-    """How often the background work is done, and how much of it at once."""
-
-    flush_interval_ms: int = 1000
-    checkpoint_interval_ms: int = 60_000
-    high_watermark_interval_ms: int = 5_000
-    recovery_threads: int = 2
-    """How many logs are checked at the same time at the start."""
-    unread_cache_bytes: int | None = None
-    """How much of the end of each log that nobody reads stays in the page cache; None leaves it to the
-    system."""
-    gives_up_unwritable: bool = False
-    """Whether a file system that refuses writes takes the directory offline for good. Where others can lead,
-    they should; alone it is better to wait until it is writable again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +78,12 @@ class LogDirectory:
         self.offline_reason: str | None = None
         self.directory_id = ""
         """Its own for all time, from its meta.properties; empty until that is read."""
-        self.on_offline: Callable[[LogDirectory], None] = _nobody_listens
+        self.on_offline: Callable[[LogDirectory], None] = _nobody
         """Set by the owner: told when the directory is fenced."""
+        self.on_damage: Callable[[], None] = _nobody
+        """Set by the owner: told on the loop when something went into quarantine."""
+        self.quarantined_count = 0
+        """How often something went into quarantine since the start."""
         self.arriving: dict[TopicPartition, str] = {}
         """Copies that are being made here of logs in other directories, with the path of each."""
         self.progress = LoadProgress()
@@ -102,13 +93,14 @@ class LogDirectory:
         self._ids = ids
         self._random = random_source
         self._lock: DirectoryLock | None = None
+        self._disk: WholeDisk | None = None
+        """Held from before the first write on, so that no error of the disk is told to others only."""
         self._dirty: dict[LogFiles, None] = {}
         self._resting: asyncio.Event | None = None
         """Set when there is something to flush or to remove; None while nobody waits for that."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._saved: dict[str, dict[TopicPartition, int]] = {}
-        """What the checkpoints say, by file: what has not changed is not written again."""
-        self._saving = asyncio.Lock()
+        self._checkpoints = DirectoryCheckpoints(volume, path, self.logs)
+        self._are_names_synced = True
+        """Whether the disk knows which logs are gone from here."""
         self._new_removals: list[_Removal] = []
         self._removals: list[tuple[float, _Removal]] = []
 
@@ -119,6 +111,9 @@ class LogDirectory:
 
     def roll_jitter_ms(self, jitter_ms_max: int) -> int:
         return self._random.randrange(jitter_ms_max) if jitter_ms_max > 0 else 0
+
+    def _lane(self, waits: Waits) -> Executor | None:
+        return self.volume.lane(waits, self.path)
 
     def mark_dirty(self, log: LogFiles) -> None:
         self._dirty[log] = None
@@ -147,13 +142,18 @@ class LogDirectory:
         self._new_removals += [_Removal(path, is_tree=False, delay_ms=delay_ms) for path in paths]
         self._stir()
 
+    def damage_found(self, log: LogFiles) -> None:
+        self.quarantined_count += 1
+        self.on_damage()
+
     # Starting
 
     async def open(self) -> None:
         """Create the directory if needed and keep every other broker out of it."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self.volume.make_directory, self.path)
+        await loop.run_in_executor(self._lane(Waits.FILES), self.volume.make_directory, self.path)
         self._lock = self.volume.lock(f"{self.path}/{LOCK_FILE}")
+        self._disk = await loop.run_in_executor(self._lane(Waits.FILES), self.volume.whole_disk, self.path)
 
     def ensure_identity(self, *, node_id: int, cluster_id: str) -> str:
         """Check whose directory this is, or make it ours; returns the directory's id."""
@@ -187,7 +187,9 @@ class LogDirectory:
 
     async def survey(self) -> Survey:
         """What lies here, for `load_found`; a mark of an orderly end is used up by it."""
-        return await asyncio.get_running_loop().run_in_executor(None, survey, self.volume, self.path)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._lane(Waits.FILES), survey, self.volume, self.path
+        )
 
     async def load_found(
         self,
@@ -221,7 +223,7 @@ class LogDirectory:
                 on_progress(self.progress)
 
         await asyncio.gather(*(recover(item) for item in untrusted))
-        if untrusted or not found.is_clean:
+        if untrusted or found.has_strays or not found.is_clean:
             # Also without logs: what the checkpoints say of one that is gone must not be said of the next.
             await self.save_checkpoints()
 
@@ -238,20 +240,20 @@ class LogDirectory:
         loop = asyncio.get_running_loop()
         cleaned_offset = found.cleaner_offsets.get(item.topic_partition, 0)
 
-        def work() -> RecoveredLog:
-            return recover_log(
-                self.volume,
-                item.directory,
-                recovery_point=item.log_end_offset,
-                log_start_offset=found.log_starts.get(item.topic_partition, 0),
-                # A topic that is not compacted any more keeps the gaps.
-                compacted_end=INT64_MAX if config.cleanup_compact else cleaned_offset,
-                index_interval_bytes=config.index_interval_bytes,
-                now_ms=self._clock.wall_ms(),
-                on_bytes=self._count_recovered,
-            )
-
-        recovered = await loop.run_in_executor(None, work)
+        work = partial(
+            recover_log,
+            self.volume,
+            item.directory,
+            recovery_point=item.log_end_offset,
+            log_start_offset=found.log_starts.get(item.topic_partition, 0),
+            high_watermark=found.high_watermarks.get(item.topic_partition, 0),
+            # A topic that is not compacted any more keeps the gaps.
+            compacted_end=INT64_MAX if config.cleanup_compact else cleaned_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            now_ms=self._clock.wall_ms(),
+            on_bytes=TellLoop(loop, self._count_recovered),
+        )
+        recovered = await loop.run_in_executor(self._lane(Waits.FILES), work)
         log = self._add_log(item, found, config, recovered.segments, recovered.log_end_offset)
         log.adopt(recovered.producers, recovered.epochs)
         self.recovered[item.topic_partition] = recovered
@@ -284,12 +286,9 @@ class LogDirectory:
             log_end_offset=log_end_offset,
         )
         partition = item.topic_partition
-        log.log_start_offset = min(
-            max(log.log_start_offset, found.log_starts.get(partition, 0)), log_end_offset
-        )
-        log.high_watermark = min(
-            max(found.high_watermarks.get(partition, 0), log.log_start_offset), log_end_offset
-        )
+        log_start, high_watermark = found.ends_of(partition, log_end_offset)
+        log.log_start_offset = min(max(log.log_start_offset, log_start), log_end_offset)
+        log.high_watermark = min(max(high_watermark, log.log_start_offset), log_end_offset)
         log.first_dirty_offset = found.cleaner_offsets.get(partition, 0)
         self.logs[partition] = log
         return log
@@ -318,9 +317,18 @@ class LogDirectory:
                 log.topic_id = topic_id
             log.set_config(config)
             return log
+        make_new_log(self.volume, self.plan(topic_partition, topic_id))
+        return self.install(topic_partition, topic_id, config)
+
+    def plan(self, topic_partition: TopicPartition, topic_id: TopicId) -> NewLog:
+        """What a thread has to be told to make the directory of a log that is not here yet."""
+        aside = stray_directory_name(topic_partition, self.unique())
+        return NewLog(f"{self.path}/{topic_partition}", topic_id, f"{self.path}/{aside}")
+
+    def install(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> PartitionLog:
+        """Take in a new log whose directory was made as planned."""
+        assert topic_partition not in self.logs, topic_partition
         directory = f"{self.path}/{topic_partition}"
-        self.volume.make_directory(directory)
-        checkpoints.write_partition_metadata(self.volume, directory, topic_id, durable=False)
         # Its file is made by the first append: many partitions never see one.
         segment = Segment(self.volume, directory, 0, 0, create=True)
         log = PartitionLog(self, directory, topic_partition, topic_id, config, [segment], log_end_offset=0)
@@ -330,24 +338,62 @@ class LogDirectory:
         self.logs[topic_partition] = log
         return log
 
-    async def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once; its files go a while later."""
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """The log is gone at once, and its files go a while later. It lasts when `forget_deleted` returns.
+
+        If its directory cannot be renamed, the log stays here: forgotten, nobody would try again, and the
+        next start would find it under its name."""
         log = self.logs.get(topic_partition)
         if log is not None:
-            self._put_aside(log)
-            await asyncio.get_running_loop().run_in_executor(None, self.volume.sync_directory, self.path)
+            aside = f"{self.path}/{deleted_directory_name(topic_partition, self.unique())}"
+            self._take_away(log, aside)
+            self.remove_tree_later(aside, log.config.file_delete_delay_ms)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         """Take a log that belongs to no topic out of service.
 
         Its files are kept under another name, for people.
         """
-        log = self.logs.pop(topic_partition)
+        aside = f"{self.path}/{stray_directory_name(topic_partition, self.unique())}"
+        self._take_away(self.logs[topic_partition], aside)
+        logger.warning("%s belongs to no topic: kept as %s", topic_partition, aside)
+
+    def _take_away(self, log: PartitionLog, aside: str) -> None:
+        """First the name, then the log: what cannot be renamed is not forgotten."""
+        try:
+            self.volume.rename(log.path, aside)
+        except FileMissing:
+            if self.volume.exists(log.path):
+                raise
+            # Somebody removed it. There is nothing that could come back.
+        self._are_names_synced = False
+        del self.logs[log.topic_partition]
         self._dirty.pop(log, None)
         log.discard()
-        aside = f"{self.path}/{stray_directory_name(topic_partition, self._ids.topic_id().hex())}"
-        self.volume.rename(log.path, aside)
-        logger.warning("%s belongs to no topic: kept as %s", topic_partition, aside)
+
+    async def forget_deleted(self) -> None:
+        """Return when what was deleted stays so: the disk knows its new names, and no checkpoint speaks of
+        it. Else a power loss would bring its records back, or after a crash a new log with its name would be
+        taken for it, and begin where the old one did, or be trusted as far."""
+        if not self._are_names_synced:
+            self._are_names_synced = True
+            try:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._lane(Waits.SYNC), self.volume.sync_directory, self.path)
+            except BaseException as error:
+                # Also when it was broken off: the next attempt must not confirm what nobody knows.
+                self._are_names_synced = False
+                if isinstance(error, StorageError):
+                    self.write_refused(error)
+                raise
+        if self.offline_reason is not None:
+            return
+        try:
+            await self._checkpoints.forget_deleted()
+        except StorageError as error:
+            # A full disk is no reason to keep what is to be deleted; the background work writes them later.
+            logger.warning("checkpoints of %s still name deleted logs: %s", self.path, error)
+            self.write_refused(error)
 
     def take_over(self, log: PartitionLog) -> None:
         """A log that was copied here is one of this directory's now."""
@@ -357,6 +403,8 @@ class LogDirectory:
     def give_up(self, topic_partition: TopicPartition) -> None:
         """A log that was here lives elsewhere now, and its files are for whoever moved it to deal with."""
         self._dirty.pop(self.logs.pop(topic_partition), None)
+        # If it is deleted where it lives now, its name must not come back here.
+        self._are_names_synced = False
 
     def unique(self) -> str:
         """For the name of a directory that is not to meet another."""
@@ -366,19 +414,11 @@ class LogDirectory:
         self._new_removals.append(_Removal(path, is_tree=True, delay_ms=delay_ms))
         self._stir()
 
-    def _put_aside(self, log: PartitionLog) -> None:
-        del self.logs[log.topic_partition]
-        self._dirty.pop(log, None)
-        log.discard()
-        aside = f"{self.path}/{deleted_directory_name(log.topic_partition, self._ids.topic_id().hex())}"
-        self.volume.rename(log.path, aside)
-        self.remove_tree_later(aside, log.config.file_delete_delay_ms)
-
     # Background work
 
     async def run(self) -> None:
         """Flush, remove and save checkpoints until cancelled."""
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         settings = self.settings
         next_checkpoint = loop.time() + settings.checkpoint_interval_ms / 1000
         next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
@@ -395,16 +435,19 @@ class LogDirectory:
                 elif loop.time() >= next_high_watermark:
                     next_high_watermark = loop.time() + settings.high_watermark_interval_ms / 1000
                     await self._check_presence()
-                    await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
+                    await self._checkpoints.save_high_watermarks()
             except StorageError as error:
                 # Disk full, most likely: the next round tries again, and appends report it themselves.
                 logger.warning("background work in %s: %s", self.path, error)
                 self.write_refused(error)
+                # What was due is due still: without a pause the broker would do nothing else.
+                await asyncio.sleep(self._tick_s())
 
     async def _check_presence(self) -> None:
         """A disk that was unmounted leaves an empty directory in its place, which takes writes as well."""
         lock = f"{self.path}/{LOCK_FILE}"
-        if not await asyncio.get_running_loop().run_in_executor(None, self.volume.exists, lock):
+        loop = asyncio.get_running_loop()
+        if not await loop.run_in_executor(self._lane(Waits.FILES), self.volume.exists, lock):
             raise FileMissing("find", lock, "the directory's content is gone")
 
     async def _rest(self, *, until_s: float) -> None:
@@ -423,11 +466,9 @@ class LogDirectory:
         await asyncio.sleep(self._tick_s())
 
     def _stir(self) -> None:
-        """There is something to do, said by whatever thread."""
-        resting = self._resting
-        if resting is not None and self._loop is not None:
-            self._resting = None
-            self._loop.call_soon_threadsafe(resting.set)
+        """There is something to do."""
+        if self._resting is not None:
+            self._resting.set()
 
     def _tick_s(self) -> float:
         shortest_ms = min(
@@ -438,8 +479,17 @@ class LogDirectory:
     async def flush_dirty(self) -> None:
         """Flush every log that was written since its last flush."""
         dirty, self._dirty = list(self._dirty), {}
-        if len(dirty) >= _TOGETHER_MIN and self.volume.can_sync_everything:
-            dirty = await self._flush_together(dirty)
+        try:
+            await self._flush_each(dirty)
+        except Exception:
+            # Nobody knows which of them are on disk: to flush one twice does no harm.
+            for log in dirty:
+                self.mark_dirty(log)
+            raise
+
+    async def _flush_each(self, dirty: list[LogFiles]) -> None:
+        if len(dirty) >= _TOGETHER_MIN and self._disk is not None:
+            dirty = await flush_together(self._disk, dirty, self._lane(Waits.SYNC))
         gate = asyncio.Semaphore(_CONCURRENCY)
 
         async def flush(log: LogFiles) -> None:
@@ -455,38 +505,6 @@ class LogDirectory:
 
         await asyncio.gather(*(flush(log) for log in dirty if not log.is_closed))
 
-    async def _flush_together(self, dirty: list[LogFiles]) -> list[LogFiles]:
-        """Flush many logs by one sync of the disk; returns those that must be flushed by themselves."""
-        left: list[LogFiles] = []
-        rounds: list[tuple[GroupCommit, Round]] = []
-        error: MillraceError | None = LogClosed("the broker stops")
-        try:
-            for number, log in enumerate(dirty):
-                if number % _PIECE == _PIECE - 1:
-                    # Requests have waited long enough.
-                    await asyncio.sleep(0)
-                joined = None if log.is_closed else log.join_flush()
-                if joined is None:
-                    left.append(log)
-                else:
-                    rounds.append(joined)
-            if rounds:
-                loop = asyncio.get_running_loop()
-                unread = [range_ for _, round_ in rounds for range_ in round_.to_sync.unread]
-                await loop.run_in_executor(None, self._sync_everything, unread)
-            error = None
-        except StorageError as failure:
-            logger.error("flush of %d logs failed: %s", len(rounds), failure)
-            error = failure
-        finally:
-            for commit, round_ in rounds:
-                commit.end(round_, error)
-        return left
-
-    def _sync_everything(self, unread: list[CachedRange]) -> None:
-        self.volume.sync_everything(self.path)
-        drop(unread)
-
     async def remove_due(self) -> None:
         """Remove the files whose delay is over."""
         loop = asyncio.get_running_loop()
@@ -496,17 +514,7 @@ class LogDirectory:
         due = [removal for due_at, removal in self._removals if due_at <= now]
         if due:
             self._removals = [(due_at, removal) for due_at, removal in self._removals if due_at > now]
-            await loop.run_in_executor(None, self._remove, due)
-
-    def _remove(self, removals: list[_Removal]) -> None:
-        for removal in removals:
-            try:
-                if removal.is_tree:
-                    self.volume.remove_tree(removal.path)
-                else:
-                    self.volume.remove(removal.path)
-            except StorageError as error:
-                logger.warning("left for the next start: %s", error)
+            await loop.run_in_executor(self._lane(Waits.FILES), _remove, self.volume, due)
 
     def enforce_retention(self, now_ms: int) -> int:
         """Delete old segments and forget idle producers everywhere; returns the number of segments."""
@@ -514,7 +522,8 @@ class LogDirectory:
         for log in list(self.logs.values()):
             try:
                 deleted += log.delete_old_segments(now_ms)
-            except StorageError as error:
+            except MillraceError as error:
+                # Whatever is wrong with one log, the others have their turn.
                 logger.warning("retention of %s: %s", log.topic_partition, error)
             log.expire_producers(now_ms)
         return deleted
@@ -522,75 +531,16 @@ class LogDirectory:
     # Checkpoints
 
     async def save_checkpoints(self) -> None:
-        for name, offsets_now in self._checkpoints():
-            await self._save(name, offsets_now)
+        await self._checkpoints.save_all()
 
     async def save_log_start_offsets(self) -> None:
-        await self._save(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
+        await self._checkpoints.save_log_start_offsets()
 
     async def save_cleaner_offsets(self) -> None:
-        await self._save(checkpoints.CLEANER_OFFSETS, self._cleaner_offsets)
-
-    async def forget_deleted(self) -> None:
-        """Let no checkpoint speak of a log that is gone: after a crash a new one with its name would be taken
-        for it, and begin where the old one did, or be trusted as far."""
-        try:
-            for name, offsets_now in self._checkpoints():
-                async with self._saving:
-                    saved = self._saved.get(name)
-                if saved is None or any(partition not in self.logs for partition in saved):
-                    await self._save(name, offsets_now)
-        except StorageError as error:
-            # A full disk is no reason to keep what is to be deleted; the background work writes them later.
-            logger.warning("checkpoints of %s still name deleted logs: %s", self.path, error)
-            self.write_refused(error)
-
-    def _checkpoints(self) -> Iterator[tuple[str, Callable[[], dict[TopicPartition, int]]]]:
-        yield checkpoints.RECOVERY_POINTS, self._recovery_points
-        yield checkpoints.LOG_START_OFFSETS, self._log_start_offsets
-        yield checkpoints.HIGH_WATERMARKS, self._high_watermarks
-        yield checkpoints.CLEANER_OFFSETS, self._cleaner_offsets
+        await self._checkpoints.save_cleaner_offsets()
 
     async def lower_recovery_point(self, log: LogFiles) -> None:
-        """After a cut: recovery must not pass over what is written in the place of flushed records."""
-        async with self._saving:
-            # One that was being written may have been the old one still. Until one was written, who knows.
-            saved = self._saved.get(checkpoints.RECOVERY_POINTS)
-        if saved is None or saved.get(log.topic_partition, 0) > log.flushed_offset:
-            await self._save(checkpoints.RECOVERY_POINTS, self._recovery_points)
-
-    def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {partition: log.flushed_offset for partition, log in self.logs.items()}
-
-    def _log_start_offsets(self) -> dict[TopicPartition, int]:
-        return {
-            partition: log.log_start_offset
-            for partition, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-            # Its only file may never have been flushed: with it a power loss takes where the log began.
-            or 0 < log.log_start_offset >= log.flushed_offset
-        }
-
-    def _cleaner_offsets(self) -> dict[TopicPartition, int]:
-        return {
-            partition: log.first_dirty_offset
-            for partition, log in self.logs.items()
-            if log.first_dirty_offset
-        }
-
-    def _high_watermarks(self) -> dict[TopicPartition, int]:
-        return {partition: log.high_watermark for partition, log in self.logs.items()}
-
-    async def _save(self, name: str, offsets_now: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Write a checkpoint. One at a time: two that write the same file would write into each other, and
-        the older one might stay."""
-        async with self._saving:
-            offsets = offsets_now()
-            if offsets != self._saved.get(name):
-                path = f"{self.path}/{name}"
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(None, checkpoints.write_offsets, self.volume, path, offsets)
-                self._saved[name] = offsets
+        await self._checkpoints.lower_recovery_point(log)
 
     # Sums
 
@@ -628,7 +578,22 @@ class LogDirectory:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
+            self._disk = None
 
 
-def _nobody_listens(_directory: LogDirectory) -> None:
-    """Until the owner says who does."""
+# In a thread.
+
+
+def _remove(volume: Volume, removals: list[_Removal]) -> None:
+    for removal in removals:
+        try:
+            if removal.is_tree:
+                volume.remove_tree(removal.path)
+            else:
+                volume.remove(removal.path)
+        except StorageError as error:
+            logger.warning("left for the next start: %s", error)
+
+
+def _nobody(*_told: object) -> None:
+    """Hears of it until the owner says who does."""

@@ -10,22 +10,34 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, TopicId, TopicPartition
 from millrace.core.override import override
 from millrace.log import producer_snapshots
+from millrace.log.aborted_bounds import AbortedBounds
 from millrace.log.config import INT64_MAX, LogConfig
 from millrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from millrace.log.epochs import LeaderEpochs, epochs_from_batches, load_epochs, save_epochs
-from millrace.log.errors import DiskFull, LogClosed, LogDirectoryOffline, StorageError
+from millrace.log.epochs import LeaderEpochs, epochs_from_batches, is_contradicted, load_epochs, save_epochs
+from millrace.log.errors import (
+    DiskFull,
+    LogClosed,
+    LogDirectoryOffline,
+    StorageError,
+    TooLittleMemory,
+    TooManyOpenFiles,
+    is_shortage,
+)
 from millrace.log.group_commit import GroupCommit, Round, ToSync
+from millrace.log.isolation import past_damage
+from millrace.log.log_home import LogHome
 from millrace.log.producer_state import ProducerStates
 from millrace.log.segment import Segment
 from millrace.log.unread_cache import CachedRange, take_unread
 from millrace.log.validation import is_preparation_needed
-from millrace.log.volume import FileHandle, Volume
+from millrace.log.volume import FileHandle
 
 logger: Final = logging.getLogger(__name__)
 
@@ -36,41 +48,12 @@ last sequence; what the owner wants back."""
 SettledCallback: TypeAlias = Callable[[list[StagedBatch], MillraceError | None], None]
 
 
-class LogHome(Protocol):
-    """What a log needs from the directory it lives in."""
-
-    volume: Volume
-    path: str
-    offline_reason: str | None
-    unread_cache_bytes: int | None
-    """How much of the end of a log that nobody reads stays in the page cache; None for all of it."""
-
-    def wall_ms(self) -> int: ...
-
-    def roll_jitter_ms(self, jitter_ms_max: int) -> int: ...
-
-    def mark_dirty(self, log: LogFiles) -> None:
-        """The log has data that is not flushed."""
-
-    def fence(self, reason: str) -> None:
-        """The disk failed: no log in here takes writes any more."""
-
-    def write_refused(self, error: StorageError) -> None:
-        """A write failed, for good or for a while: the home decides what follows from it."""
-
-    def remove_later(self, paths: list[str], delay_ms: int) -> None: ...
-
-    async def save_log_start_offsets(self) -> None: ...
-
-    async def lower_recovery_point(self, log: LogFiles) -> None:
-        """The log was cut: what takes the place of the lost records is not on the disk because they were."""
-
-
 class LogFiles:
     """Single writer: the loop's thread. For the attributes without underscore see PartitionLog's users."""
 
     __slots__ = (
         "__weakref__",
+        "_aborted_bounds",
         "_active",
         "_are_epochs_saved",
         "_bases",
@@ -141,6 +124,7 @@ class LogFiles:
 
         # Read when first needed: thousands of idle partitions must start fast and stay small.
         self._producers: ProducerStates | None = None
+        self._aborted_bounds: AbortedBounds | None = None
         self._epochs: LeaderEpochs | None = None
         self._latest_epoch: int = NO_EPOCH
         self._are_epochs_saved = True
@@ -183,9 +167,12 @@ class LogFiles:
     def epochs(self) -> LeaderEpochs:
         if self._epochs is None:
             epochs = load_epochs(self._home.volume, self.path)
+            if epochs is not None:
+                check = partial(is_contradicted, epochs, self._segments, end_offset=self.log_end_offset)
+                epochs = None if past_damage(self, check) else epochs
             if epochs is None:
                 # Unknown is not "epoch 0": the batches know.
-                epochs = epochs_from_batches(self._segments)
+                epochs = past_damage(self, lambda: epochs_from_batches(self._segments))
             self._epochs = epochs
             self._latest_epoch = epochs.latest
         return self._epochs
@@ -194,13 +181,17 @@ class LogFiles:
         if not self._is_tail_open and not self._is_closed:
             self._open_tail()
         if self._producers is None:
-            self._producers = producer_snapshots.load_producers(
-                self._home.volume,
-                self.path,
-                self._segments,
-                log_start_offset=self.log_start_offset,
-                end_offset=self.log_end_offset,
-                now_ms=self._home.wall_ms(),
+            self._producers = past_damage(
+                self,
+                lambda: producer_snapshots.load_producers(
+                    self._home.volume,
+                    self.path,
+                    self._segments,
+                    log_start_offset=self.log_start_offset,
+                    end_offset=self.log_end_offset,
+                    high_watermark=self.high_watermark,
+                    now_ms=self._home.wall_ms(),
+                ),
             )
         return self._producers
 
@@ -212,7 +203,7 @@ class LogFiles:
             logger.warning("%s: file has %d bytes, expected %d", self, file_size, segment.size_bytes)
             segment.size_bytes = min(file_size, segment.size_bytes)
             self._is_torn = True
-        next_offset = segment.open_tail()
+        next_offset = past_damage(self, segment.open_tail)
         if next_offset != self.log_end_offset:
             logger.warning("%s: the last batch ends at %d", self, next_offset)
             self.log_end_offset = next_offset
@@ -253,12 +244,12 @@ class LogFiles:
         return self.epochs.epoch_at(self.log_end_offset - 1)
 
     def epochs_changed(self) -> None:
-        """Save them now, or with the next flush if the disk is full: the batches carry them too."""
+        """Save them now, or with the next flush if that is not possible: the batches carry them too."""
         self._latest_epoch = self.epochs.latest
         self._are_epochs_saved = False
         try:
             self._save_epochs()
-        except DiskFull:
+        except (DiskFull, TooManyOpenFiles, TooLittleMemory):
             return
         except StorageError as error:
             self._home.write_refused(error)
@@ -277,6 +268,11 @@ class LogFiles:
         return tuple(self._segments)
 
     @property
+    def compacted_end(self) -> int:
+        """Up to here offsets may be missing by compaction; behind it every gap is a loss."""
+        return INT64_MAX if self.config.cleanup_compact else self.first_dirty_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
@@ -284,7 +280,10 @@ class LogFiles:
         """Write what is staged, in PartitionLog: whoever changes the end of the log calls it first."""
 
     def _roll(self) -> Segment:
-        """Begin a new segment at the end of the log. If that fails, nothing has changed."""
+        """Begin a new segment at the end of the log. If that fails, nothing has changed.
+
+        The first append takes the slow way, which opens the segment: its batch says from when on the
+        segment's time counts."""
         self._check_writable()
         if self._staged:
             self.settle()
@@ -298,14 +297,27 @@ class LogFiles:
         old.finish_indexes()
         snapshot = producer_snapshots.save_snapshot(volume, self.path, base_offset, self.producers)
         segment = Segment(volume, self.path, base_offset, 0, create=True)
-        segment.file.truncate(0)
+        try:
+            segment.file.truncate(0)
+        except StorageError:
+            self._take_back(segment)
+            raise
         old.seal()
         self.sync_later(snapshot, directory=self.path)
         self.set_segments([*self._segments, segment])
-        segment.set_limits(self.config, self._home.roll_jitter_ms(self.config.segment_jitter_ms))
         if not self._is_dirty:
             self._became_dirty()
         return segment
+
+    def _take_back(self, segment: Segment) -> None:
+        """Leave no file where a segment did not begin: the present one may grow beyond its offset, and the
+        next start would take both for segments that overlap."""
+        segment.close()
+        try:
+            self._home.volume.remove(segment.file.path)
+        except StorageError:
+            # Then the next append has to begin it.
+            self._active.size_limit = 0
 
     def set_segments(self, segments: list[Segment]) -> None:
         """For the modules that change the list: the last one becomes active."""
@@ -359,14 +371,16 @@ class LogFiles:
             self._commit.release()
 
     async def flush(self) -> None:
-        """Return when all that was appended before the call is on disk."""
-        waiting = self.wait_flushed(self.log_end_offset)
-        if waiting is not None:
-            await waiting
-        elif self._files_to_sync or self._directories_to_sync:
-            if self._commit is None:
-                self._commit = GroupCommit(self, self._home.volume)
-            await self._commit.wait(self.log_end_offset)
+        """Return when all that was appended before the call is on disk, and so is every small file and name
+        that was handed to `sync_later` before it."""
+        commit = self._commit
+        if commit is None:
+            commit = self._commit = GroupCommit(self, self._home.volume)
+        if self._files_to_sync or self._directories_to_sync:
+            # A round that is under way has not taken them along.
+            await commit.wait(self.log_end_offset, round_number=commit.next_round_number)
+        elif commit.is_running or self.log_end_offset > self.flushed_offset:
+            await commit.wait(self.log_end_offset, round_number=commit.last_round_number)
 
     def join_flush(self) -> tuple[GroupCommit, Round] | None:
         """As `flush`, for somebody who brings many logs to the disk at once; None if nothing is to be done or
@@ -380,6 +394,8 @@ class LogFiles:
         self._check_writable()
         if not self._are_epochs_saved:
             self._save_epochs()
+        self._active.store_aborted()
+        # From here on nothing fails, or what is taken out of the lists would be synced by nobody.
         volume = self._home.volume
         first = max(bisect_right(self._bases, self.flushed_offset) - 1, 0)
         active = self._active if self.log_end_offset > self.flushed_offset else None
@@ -389,7 +405,11 @@ class LogFiles:
         # New appends after this moment make the log dirty again.
         self._is_dirty = False
         self._set_flush_mark(self.log_end_offset)
-        self._active.store_indexes()
+        try:
+            self._active.store_indexes()
+        except StorageError as error:
+            # The entries wait in memory, and a crash makes them anew: what is to last is the batches.
+            self._home.write_refused(error)
         unread: list[CachedRange] = []
         if self._cached_bytes_max is not None and not self.config.cleanup_compact:
             # Whoever compacts a log reads all of it.
@@ -409,17 +429,21 @@ class LogFiles:
             self.flushed_offset = end_offset
 
     def sync_not_begun(self, to_sync: ToSync) -> None:
+        self._became_dirty()
         for file in to_sync.small_files:
             self.sync_later(file)
         for directory in to_sync.directories:
             self.sync_later(directory=directory)
 
-    def sync_failed(self, error: StorageError, directories: list[str]) -> None:
+    def sync_failed(self, error: StorageError, to_sync: ToSync) -> None:
         if self._is_closed:
             # Deleted while the flush was under way: its names are gone, which says nothing about the disk.
             return
-        for directory in directories:
-            self.sync_later(directory=directory)
+        self.sync_not_begun(to_sync)
+        if is_shortage(error):
+            # Nothing counts as stored, and the next flush takes all of it along.
+            self._set_flush_mark(self.flushed_offset)
+            return
         self._home.fence(str(error))
 
     def sync_later(self, file: str | None = None, *, directory: str | None = None) -> None:
@@ -554,6 +578,7 @@ class LogFiles:
         if self._commit is not None:
             self._commit.generation += 1
         self._producers = None
+        self._aborted_bounds = None
         self._is_tail_open = False
         self._is_torn = False
         self._active.forbid_appends()

@@ -13,8 +13,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from millrace.core.errors import MillraceError
+from millrace.core.lanes import Waits
 from millrace.log.batch_checks import split_batches
 from millrace.log.errors import StorageError
+from millrace.log.mended_state import bring_back_state
 from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from millrace.wire.batch_header import LENGTH_END
@@ -62,7 +64,11 @@ async def mend(log: PartitionLog, segment: Segment, damaged: DamagedRange, recor
             damaged = _end_with(segment, damaged, len(copy))
         # The quarantine ends when the new bytes are on disk, not before.
         handle = segment.file.handle()
-        await asyncio.get_running_loop().run_in_executor(None, handle.sync)
+        await asyncio.get_running_loop().run_in_executor(
+            log.home.volume.lane(Waits.SYNC, log.path), handle.sync
+        )
+        if any(header[9] >= 0 for _, header in headers) and not await bring_back_state(log, damaged):
+            return False
     except StorageError as error:
         log.home.write_refused(error)
         raise

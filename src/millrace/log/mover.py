@@ -14,7 +14,15 @@ from typing import Final
 from millrace.core.clock import IdSource
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
-from millrace.log.errors import DiskFailed, LogDirectoryOffline, NameTooLong, ReadOnlyDisk, StorageError
+from millrace.log.errors import (
+    CorruptLog,
+    DiskFailed,
+    LogDirectoryOffline,
+    NameTooLong,
+    ReadOnlyDisk,
+    StorageError,
+)
+from millrace.log.isolation import isolate_in
 from millrace.log.layout import FUTURE_DIRECTORY_SUFFIX, deleted_directory_name, unique_directory_name
 from millrace.log.log_directory import LogDirectory
 from millrace.log.moving import NEARLY_ALL_BYTES, ROUND_BYTES_MAX, LogCopy, OriginalGone
@@ -187,6 +195,9 @@ class Mover:
 
     def _failed(self, move: Move, error: MillraceError) -> None:
         copy = move.copy
+        if isinstance(error, CorruptLog):
+            # From then on the copy does without what is damaged, which comes back there as it would here.
+            isolate_in(copy.log, error)
         for directory in (copy.source, copy.target):
             # A file that is missing was taken away by retention, most likely.
             is_there = isinstance(error, StorageError) and f"{error.path}/".startswith(f"{directory.path}/")

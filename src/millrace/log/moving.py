@@ -20,31 +20,21 @@ name.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from millrace.log import checkpoints
+from millrace.core.lanes import Waits
 from millrace.log.config import INT64_MAX
-from millrace.log.epochs import LeaderEpochs, save_epochs
-from millrace.log.errors import CorruptLog, FileMissing, LogDirectoryOffline, StorageError
+from millrace.log.errors import LogDirectoryOffline, StorageError
 from millrace.log.layout import MOVED_DIRECTORY_SUFFIX, unique_directory_name
+from millrace.log.log_copies import FilePiece, Passage, copy_pieces, flush_copy, forget_original
 from millrace.log.log_directory import LogDirectory
 from millrace.log.partition_log import PartitionLog
-from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange
-from millrace.log.segment import (
-    INDEX_SUFFIXES,
-    LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    Segment,
-    segment_path,
-)
-from millrace.log.volume import FileHandle, Volume
+from millrace.log.quarantine import DamagedRange
+from millrace.log.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, segment_path
+from millrace.log.volume import Volume
 
-MOVED_FROM: Final = "moved-from"
-"""In a log's directory: the ids of the data directories that it was moved out of and may still show up in."""
 ROUND_BYTES_MAX: Final = 8 * 1024 * 1024
 """Copied between two looks at the original."""
 NEARLY_ALL_BYTES: Final = 256 * 1024
@@ -53,8 +43,6 @@ REST_BYTES_MAX: Final = 64 * 1024
 """Copied on the loop, when the copy takes over."""
 ATTEMPTS_MAX: Final = 20
 """To take over, while others write faster than the disk can be flushed. Then it is tried again later."""
-_CHUNK_BYTES: Final = 1024 * 1024
-_BESIDE: Final = (*INDEX_SUFFIXES, QUARANTINE_SUFFIX)
 
 
 class OriginalGone(Exception):
@@ -62,15 +50,11 @@ class OriginalGone(Exception):
 
 
 class _Piece(NamedTuple):
-    """Bytes of one segment to copy."""
+    """A part of a segment to copy, and what the segment was when that was planned."""
 
     segment: Segment
     damage: tuple[DamagedRange, ...]
-    source: FileHandle | None
-    position: int
-    size_bytes: int
-    is_complete: bool
-    """The segment is sealed and this is its end: the files beside it follow."""
+    file: FilePiece
 
 
 class _Copied:
@@ -143,8 +127,19 @@ class LogCopy:
         pieces = self._plan(bytes_max)
         doomed, self._doomed = self._doomed, []
         if pieces or doomed:
-            await self._in_executor(self._carry_out, pieces, doomed)
+            files = tuple(piece.file for piece in pieces)
+            await _in_executor(self._volume, self.path, copy_pieces, self._passage(), files, tuple(doomed))
         return self._note(pieces)
+
+    def _passage(self) -> Passage:
+        return Passage(
+            self.log.path,
+            self.path,
+            self.target.path,
+            self.source.directory_id,
+            self.target.directory_id,
+            self.log.topic_id,
+        )
 
     def _compare(self) -> None:
         """Forget what was copied and is not what the original has now."""
@@ -184,42 +179,9 @@ class LogCopy:
             # Held open: retention may take the file away.
             source = segment.file.handle() if size_bytes else None
             is_complete = is_sealed and position + size_bytes == segment.size_bytes
-            pieces.append(_Piece(segment, segment.damage, source, position, size_bytes, is_complete))
+            file = FilePiece(segment.base_offset, source, position, size_bytes, is_complete)
+            pieces.append(_Piece(segment, segment.damage, file))
         return pieces
-
-    def _carry_out(self, pieces: list[_Piece], doomed: list[int]) -> None:
-        """In the executor."""
-        volume = self._volume
-        for base_offset in doomed:
-            for suffix in (LOG_SUFFIX, SNAPSHOT_SUFFIX, *_BESIDE):
-                volume.remove(segment_path(self.path, base_offset, suffix))
-        for piece in pieces:
-            base_offset = piece.segment.base_offset
-            target = volume.file(segment_path(self.path, base_offset, LOG_SUFFIX), create=True)
-            if piece.position == 0:
-                target.truncate(0)
-                self._copy_small(piece.segment, SNAPSHOT_SUFFIX)
-            end = piece.position + piece.size_bytes
-            for position in range(piece.position, end, _CHUNK_BYTES):
-                wanted = min(_CHUNK_BYTES, end - position)
-                assert piece.source is not None
-                data = piece.source.read_at(position, wanted)
-                if len(data) < wanted:
-                    raise CorruptLog(piece.segment.file.path, position, offset=base_offset, next_offset=None)
-                target.write_at(position, data)
-            if piece.is_complete:
-                for suffix in _BESIDE:
-                    self._copy_small(piece.segment, suffix)
-                target.sync()
-            target.close()
-
-    def _copy_small(self, segment: Segment, suffix: str) -> None:
-        """A file beside the segment. One that is missing can be made from the log, or was never there."""
-        try:
-            data = self._volume.read_bytes(segment.path(suffix))
-        except FileMissing:
-            return
-        self._volume.write_bytes(segment_path(self.path, segment.base_offset, suffix), data)
 
     def _note(self, pieces: list[_Piece]) -> int:
         size_bytes = 0
@@ -228,9 +190,9 @@ class LogCopy:
             if copied is None:
                 copied = _Copied(piece.segment, piece.damage)
                 self._copied[piece.segment.base_offset] = copied
-            copied.log_bytes = piece.position + piece.size_bytes
-            copied.is_complete = piece.is_complete
-            size_bytes += piece.size_bytes
+            copied.log_bytes = piece.file.position + piece.file.size_bytes
+            copied.is_complete = piece.file.is_complete
+            size_bytes += piece.file.size_bytes
         return size_bytes
 
     # Taking over
@@ -265,29 +227,8 @@ class LogCopy:
         while await self.copy_some(ROUND_BYTES_MAX):
             if self.missing_bytes() <= REST_BYTES_MAX:
                 break
-        epochs = LeaderEpochs(list(log.epochs.starts))
-        await self._in_executor(self._flush_files, log.segments[-1], epochs)
-
-    def _flush_files(self, active: Segment, epochs: LeaderEpochs) -> None:
-        """In the executor."""
-        volume = self._volume
-        for suffix in _BESIDE:
-            self._copy_small(active, suffix)
-        checkpoints.write_partition_metadata(volume, self.path, self.log.topic_id)
-        save_epochs(volume, self.path, epochs, durable=True)
-        origins = read_origins(volume, self.log.path)
-        if self.target.directory_id in origins:
-            # It was moved out of there once. Two logs that each come from the other would tell nothing.
-            origins.remove(self.target.directory_id)
-            write_origins(volume, self.log.path, origins)
-        write_origins(volume, self.path, [*origins, self.source.directory_id])
-        path = segment_path(self.path, active.base_offset, LOG_SUFFIX)
-        if volume.exists(path):
-            file = volume.file(path)
-            file.sync()
-            file.close()
-        for directory in (self.path, self.target.path):
-            volume.sync_directory(directory)
+        active, epoch_starts = log.segments[-1].base_offset, tuple(log.epochs.starts)
+        await _in_executor(self._volume, self.path, flush_copy, self._passage(), active, epoch_starts)
 
     def _switch(self, installed: Callable[[PartitionLog, PartitionLog], None]) -> PartitionLog | None:
         """On the loop, without a pause. None if there is more left than can be done there."""
@@ -303,13 +244,14 @@ class LogCopy:
         if any(piece.segment is not active for piece in pieces):
             # It was rolled: the files of a whole segment follow.
             return None
-        for piece in pieces:
+        for _, _, piece in pieces:
             if piece.source is not None:
                 rest = self._volume.file(segment_path(self.path, active.base_offset, LOG_SUFFIX), create=True)
                 rest.write_at(piece.position, piece.source.read_at(piece.position, piece.size_bytes))
                 rest.close()
         self._note(pieces)
         # Its entries are in no other place: without one, readers would see what was aborted.
+        active.store_aborted()
         aborted_path = self._copy_aborted(active)
         final_path = f"{target.path}/{log.topic_partition}"
         if self._volume.exists(final_path):
@@ -321,10 +263,7 @@ class LogCopy:
             self._volume.rename(self.path, final_path)
             copy = self._opened(final_path)
         except Exception:
-            # Back to the names that let the original count.
-            if self._volume.exists(final_path):
-                self._volume.rename(final_path, self.path)
-            self._volume.rename(moved_path, log.path)
+            self._back_to_the_original(moved_path, final_path)
             raise
         self.source.give_up(log.topic_partition)
         target.take_over(copy)
@@ -337,6 +276,16 @@ class LogCopy:
         log.retire(copy)
         self.moved_path = moved_path
         return copy
+
+    def _back_to_the_original(self, moved_path: str, final_path: str) -> None:
+        """To the names that let the original count. If the disk refuses, the copy counts at the next start:
+        then nothing may be added to the original any more."""
+        try:
+            if self._volume.exists(final_path):
+                self._volume.rename(final_path, self.path)
+            self._volume.rename(moved_path, self.log.path)
+        except StorageError as error:
+            self.source.fence(str(error))
 
     def _copy_aborted(self, active: Segment) -> str | None:
         """The active segment's index of aborted transactions, as it is now; its name, if there is one."""
@@ -377,34 +326,14 @@ class LogCopy:
         """When the copy has taken over: forget the original as soon as that is safe."""
         await copy.flush()
         await self.target.save_checkpoints()
-        await self._in_executor(self._forget_original, deleted_path, copy.path)
+        source = self.source.path, self.source.directory_id
+        await _in_executor(
+            self._volume, self.path, forget_original, self.moved_path, deleted_path, source, copy.path
+        )
         await self.source.save_checkpoints()
 
-    def _forget_original(self, deleted_path: str, final_path: str) -> None:
-        volume = self._volume
-        volume.rename(self.moved_path, deleted_path)
-        volume.sync_directory(self.source.path)
-        origins = read_origins(volume, final_path)
-        write_origins(
-            volume, final_path, [origin for origin in origins if origin != self.source.directory_id]
-        )
 
-    async def _in_executor(self, work: Callable[..., None], *arguments: object) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
-
-
-def read_origins(volume: Volume, path: str) -> list[str]:
-    """The ids of the data directories that a log was moved out of, as far as it may still show up there."""
-    try:
-        found = json.loads(volume.read_bytes(f"{path}/{MOVED_FROM}"))
-    except (FileMissing, ValueError):
-        return []
-    return [str(origin) for origin in found] if isinstance(found, list) else []
-
-
-def write_origins(volume: Volume, path: str, origins: list[str]) -> None:
-    if origins:
-        volume.write_bytes(f"{path}/{MOVED_FROM}", json.dumps(origins).encode())
-    else:
-        volume.remove(f"{path}/{MOVED_FROM}")
-        volume.sync_directory(path)
+async def _in_executor(volume: Volume, path: str, work: Callable[..., None], *arguments: object) -> None:
+    """In a thread for the disk that is written to, with the volume as the first argument."""
+    lane = volume.lane(Waits.FILES, path)
+    await asyncio.get_running_loop().run_in_executor(lane, work, volume, *arguments)

@@ -11,10 +11,15 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from millrace.log import retention, segment_swap, time_lookup, truncation
+from millrace.log.aborted_bounds import AbortedBounds
 from millrace.log.appending import LogAppends
-from millrace.log.errors import CorruptLog, OffsetOutOfRange
-from millrace.log.segment import EMPTY_SLICE, LogSlice, Segment
+from millrace.log.errors import CorruptLog, FileMissing, OffsetOutOfRange
+from millrace.log.isolation import isolate_in, past_damage, put_in_quarantine
+from millrace.log.log_slice import EMPTY_SLICE, LogSlice
+from millrace.log.quarantine import DamagedRange
+from millrace.log.segment import Segment
 from millrace.log.txn_index import AbortedTransaction
+from millrace.wire.batch_header import HEADER
 
 if TYPE_CHECKING:
     from millrace.log.segment_swap import CleanableSegment
@@ -44,7 +49,12 @@ class PartitionLog(LogAppends):
         segment = self._active
         recent = segment.recent_offsets
         if not recent or offset < recent[0]:
-            return self._read_older(offset, max_bytes, limit_offset, min_one)
+            try:
+                return self._read_older(offset, max_bytes, limit_offset, min_one)
+            except (CorruptLog, FileMissing) as error:
+                if not isolate_in(self, error):
+                    raise
+            return past_damage(self, lambda: self._read_older(offset, max_bytes, limit_offset, min_one))
         # The tail: start and end are known without looking at the file.
         positions = segment.recent_positions
         number = bisect_right(recent, offset) - 1
@@ -73,8 +83,10 @@ class PartitionLog(LogAppends):
             if segment.damage:
                 self._check_damage(segment, offset)
             if found is None:
-                # Compaction may leave a segment that ends before the next one begins.
+                # Compaction may leave a segment that ends before the next one begins; nothing else does.
                 number += 1
+                if not is_last and offset < self._bases[number] > self.compacted_end:
+                    self._end_is_missing(segment, offset, self._bases[number])
                 continue
             if found.base_offset >= limit_offset:
                 return EMPTY_SLICE
@@ -92,6 +104,16 @@ class PartitionLog(LogAppends):
                 end = found.end
             return LogSlice(segment.file.handle(), start, end - start, False, -1 if is_last else upper)
         return EMPTY_SLICE
+
+    def _end_is_missing(self, segment: Segment, offset: int, upper_offset: int) -> None:
+        """Whatever stood between the last batch of a segment and the next segment is lost."""
+        end_offset = past_damage(self, segment.end_offset)
+        if end_offset >= upper_offset:
+            return
+        missing = DamagedRange(segment.size_bytes, 0, end_offset, upper_offset)
+        put_in_quarantine(self._home.volume, segment, [missing])
+        self._home.damage_found(self)
+        self._check_damage(segment, offset)
 
     def _check_damage(self, segment: Segment, offset: int) -> None:
         for damaged in segment.damage:
@@ -120,24 +142,51 @@ class PartitionLog(LogAppends):
             upper = min(upper, segment.base_offset + index.entry(following)[0] + 1)
         return upper
 
+    def is_near_end(self, found: LogSlice, distance_bytes: int) -> bool:
+        """Whether at most so many bytes come after a slice. A segment's end counts as far from the log's."""
+        left = self._active.size_bytes - found.position - found.size_bytes
+        return found.upper_offset < 0 and left <= distance_bytes
+
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those that a reader of committed data has to skip between the two offsets."""
         found: list[AbortedTransaction] = []
+        # Also makes the bounds those of the present segments.
+        self.unread_aborted()
         number = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self._segments[number:]:
+        for segment in self.aborted_bounds.touching(number, end_offset):
             aborted, is_complete = segment.txn_index.aborted_between(offset, end_offset)
             found += aborted
             if is_complete:
                 break
         return found
 
-    def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record that is not older. Reads files: call it in the executor."""
-        return time_lookup.find_offset_by_timestamp(self.segments, self.log_start_offset, timestamp_ms)
+    def unread_aborted(self) -> list[Segment]:
+        """The segments whose aborted transactions a look has to read from the disk: `learn_aborted` does that
+        in a thread."""
+        return self.aborted_bounds.unread(self._segments)
 
-    def find_max_timestamp(self) -> TimestampedOffset | None:
-        """The youngest record. Reads files: call it in the executor."""
-        return time_lookup.find_max_timestamp(self.segments, self.log_start_offset)
+    @property
+    def aborted_bounds(self) -> AbortedBounds:
+        if self._aborted_bounds is None:
+            self._aborted_bounds = AbortedBounds()
+        return self._aborted_bounds
+
+    def aborted_replaced(self) -> None:
+        """Indexes of aborted transactions are others than before."""
+        self._aborted_bounds = None
+
+    @property
+    def segment_list(self) -> list[Segment]:
+        """Another list whenever a segment comes or goes."""
+        return self._segments
+
+    async def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record that is not older."""
+        return await time_lookup.find_offset_by_timestamp(self, timestamp_ms)
+
+    async def find_max_timestamp(self) -> TimestampedOffset | None:
+        """The youngest record."""
+        return await time_lookup.find_max_timestamp(self)
 
     # The end that readers of committed data see
 
@@ -159,16 +208,35 @@ class PartitionLog(LogAppends):
         if self._staged:
             self.settle()
         truncation.truncate_to(self, offset)
-        await self.flush()
-        await self._home.lower_recovery_point(self)
+        await self._make_cut_last()
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the next batch gets `offset`."""
         if self._staged:
             self.settle()
         truncation.truncate_fully_and_start_at(self, offset)
-        await self.flush()
-        await self._home.lower_recovery_point(self)
+        await self._make_cut_last()
+
+    async def start_inside(self, records: memoryview) -> None:
+        """Let an empty log begin with batches of which the first holds the log's start in its middle. Its
+        file begins with the whole batch, as after deleting the records before the start."""
+        if self._staged:
+            self.settle()
+        start_offset = self.log_start_offset
+        truncation.truncate_fully_and_start_at(self, HEADER.unpack_from(records)[0])
+        self.append_replicated(records)
+        # Nobody sees the records before the start, here either.
+        self.high_watermark = start_offset
+        retention.advance_log_start(self, start_offset)
+        await self._make_cut_last()
+        await self._home.save_log_start_offsets()
+
+    async def _make_cut_last(self) -> None:
+        try:
+            await self.flush()
+        finally:
+            # Also if that failed for a while: what takes the place of flushed records is not flushed.
+            await self._home.lower_recovery_point(self)
 
     async def delete_records_before(self, offset: int) -> int:
         """Move the log's start up to `offset`, which the high watermark bounds; returns the start."""

@@ -6,9 +6,10 @@ A damaged snapshot is passed over: an older one, or none, and a longer walk over
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from millrace.log.config import INT64_MAX
 from millrace.log.errors import FileMissing
 from millrace.log.producer_state import ProducerStates, decode_snapshot, encode_snapshot
 from millrace.log.segment import SNAPSHOT_SUFFIX, Segment, segment_path
@@ -77,17 +78,58 @@ def load_producers(
     *,
     log_start_offset: int,
     end_offset: int,
+    high_watermark: int,
     now_ms: int,
+    snapshot_offset_max: int = INT64_MAX,
+    on_aborted: Callable[[Segment, AbortedTransaction], None] = lambda segment, aborted: None,
 ) -> ProducerStates:
-    """The state of all producers at `end_offset`."""
+    """The state of all producers at `end_offset`, from the newest snapshot up to `snapshot_offset_max`."""
+    first_offset = segments[0].base_offset
+    snapshot_offset_max = min(snapshot_offset_max, end_offset)
     offset, states = newest_snapshot(
-        volume, directory, first_offset=segments[0].base_offset, end_offset=end_offset, now_ms=now_ms
+        volume, directory, first_offset=first_offset, end_offset=snapshot_offset_max, now_ms=now_ms
     )
     if states.entries:
         remember_older_batches(states, segments, offset)
-    replay(states, segments, offset, end_offset, now_ms=now_ms)
+    if _has_markers(segments, high_watermark, offset):
+        # The snapshot does not tell where those transactions began that had ended when it was made.
+        older_offset, older = newest_snapshot(
+            volume, directory, first_offset=first_offset, end_offset=high_watermark, now_ms=now_ms
+        )
+        replay(older, segments, older_offset, offset, now_ms=now_ms, high_watermark=high_watermark)
+        states.ended = older.ended
+    replay(
+        states,
+        segments,
+        offset,
+        end_offset,
+        now_ms=now_ms,
+        high_watermark=high_watermark,
+        on_aborted=on_aborted,
+    )
     states.truncate_from_start(log_start_offset)
     return states
+
+
+def _has_markers(segments: list[Segment], start: int, end: int) -> bool:
+    """Whether transactions may have ended between the two offsets. Few batches lie there after most ends."""
+    return any(header[5] & CONTROL_BIT for _, _, header in _batches_between(segments, start, end))
+
+
+def _batches_between(
+    segments: list[Segment], start: int, end: int
+) -> Iterator[tuple[Segment, int, tuple[int, ...]]]:
+    """Segment, position and header of every batch of a producer that has an id."""
+    if start >= end:
+        return
+    for number, segment in enumerate(segments):
+        is_behind = number + 1 < len(segments) and segments[number + 1].base_offset <= start
+        if is_behind or segment.base_offset >= end or segment.size_bytes == 0:
+            continue
+        for position, header in segment.headers(segment.start_before(start)):
+            # A batch that the log's start cuts in two counts: its producer goes on behind it.
+            if header[0] + header[6] >= start and header[0] < end and header[9] >= 0:
+                yield segment, position, header
 
 
 def replay(
@@ -97,23 +139,23 @@ def replay(
     end: int,
     *,
     now_ms: int,
+    high_watermark: int,
     on_aborted: Callable[[Segment, AbortedTransaction], None] = lambda segment, aborted: None,
 ) -> None:
-    """Apply the batches from offset `start` up to `end`."""
-    for number, segment in enumerate(segments):
-        is_behind = number + 1 < len(segments) and segments[number + 1].base_offset <= start
-        if is_behind or segment.base_offset >= end or segment.size_bytes == 0:
+    """Apply the batches from offset `start` up to `end`. As when they were appended, a transaction is kept in
+    mind while its marker is not committed: the marker may still be cut off."""
+    for segment, position, header in _batches_between(segments, start, end):
+        if not header[5] & CONTROL_BIT:
+            states.replay(header, now_ms=now_ms)
             continue
-        first = segment.offset_index.position_before(start)
-        for position, header in segment.headers(first):
-            # A batch that the log's start cuts in two counts: its producer goes on behind it.
-            if header[0] + header[6] >= start and header[0] < end and header[9] >= 0:
-                records = b""
-                if header[5] & CONTROL_BIT:
-                    records = segment.file.read_at(position, LENGTH_END + header[1])
-                aborted = apply_batch(states, header, records, now_ms=now_ms)
-                if aborted is not None:
-                    on_aborted(segment, aborted)
+        first_offset = states.open_since(header[9])
+        last_offset = header[0] + header[6]
+        records = segment.file.read_at(position, LENGTH_END + header[1])
+        aborted = apply_batch(states, header, records, now_ms=now_ms)
+        if first_offset >= 0 and states.open_since(header[9]) < 0 and last_offset >= high_watermark:
+            states.transaction_ended(first_offset, last_offset, high_watermark)
+        if aborted is not None:
+            on_aborted(segment, aborted)
 
 
 def remember_older_batches(states: ProducerStates, segments: list[Segment], end_offset: int) -> None:
@@ -123,7 +165,7 @@ def remember_older_batches(states: ProducerStates, segments: list[Segment], end_
         if segment.base_offset >= end_offset or segment.size_bytes == 0:
             continue
         stop = segment.end_before(end_offset)
-        start = segment.offset_index.boundary_before(max(stop - budget, 0))
+        start = segment.boundary_before(max(stop - budget, 0))
         headers = [header for _, header in segment.headers(start, stop)][-_BACKFILL_BATCHES_MAX:]
         for header in reversed(headers):
             if header[9] >= 0:

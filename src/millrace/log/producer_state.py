@@ -8,6 +8,7 @@ entries.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -74,19 +75,29 @@ class ProducerStates:
         self.entries: dict[int, ProducerEntry] = {}
         self.first_unstable_offset = -1
         """Where the oldest open transaction begins, or -1."""
-        self.ended: list[tuple[int, int]] = []
-        """First and last offset of transactions whose markers were not committed when last looked at."""
+        self.ended: deque[tuple[int, int]] = deque()
+        """First and last offset of transactions whose markers were not committed when last looked at, in the
+        order of their markers."""
+
+    def transaction_ended(self, first_offset: int, last_offset: int, high_watermark: int) -> None:
+        """Remember a transaction until its marker, at `last_offset`, is committed. Those for which that is so
+        by now are forgotten here, too: where nobody reads, nobody asks what is stable."""
+        self._forget_committed(high_watermark)
+        self.ended.append((first_offset, last_offset))
 
     def stable_before(self, high_watermark: int) -> int:
         """Up to where every transaction has ended for good: with a marker below the high watermark."""
-        ended = self.ended
+        self._forget_committed(high_watermark)
         unstable = self.first_unstable_offset
-        if ended:
-            ended[:] = [each for each in ended if each[1] >= high_watermark]
-            for first_offset, _ in ended:
-                if unstable < 0 or first_offset < unstable:
-                    unstable = first_offset
+        for first_offset, _ in self.ended:
+            if unstable < 0 or first_offset < unstable:
+                unstable = first_offset
         return unstable if 0 <= unstable < high_watermark else high_watermark
+
+    def _forget_committed(self, high_watermark: int) -> None:
+        ended = self.ended
+        while ended and ended[0][1] < high_watermark:
+            ended.popleft()
 
     def open_since(self, producer_id: int) -> int:
         """Where the producer's open transaction begins, or -1."""
@@ -142,6 +153,14 @@ class ProducerStates:
             if self.first_unstable_offset < 0:
                 self.first_unstable_offset = entry.current_txn_first_offset
 
+    def expect(self, producer_id: int, *, epoch: int, sequence: int, now_ms: int) -> None:
+        """A batch could not be stored: of a producer that is not known yet, this one must come first. Else
+        those in flight behind it would be taken for its first, and the batch itself for an old one."""
+        if producer_id not in self.entries:
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
+            entry.last_sequence = subtract_from_sequence(sequence, 1) if sequence > 0 else NO_SEQUENCE
+            entry.last_append_ms = now_ms
+
     def record_marker(
         self, producer_id: int, *, epoch: int, coordinator_epoch: int, timestamp: int, now_ms: int
     ) -> int:
@@ -193,6 +212,28 @@ class ProducerStates:
         if len(entry.batches) > BATCHES_REMEMBERED:
             del entry.batches[0]
 
+    def correct_by(self, replayed: ProducerStates, *, ended_before: int) -> None:
+        """Take over what all batches say, some of which were not there when this state was made. It keeps who
+        wrote when, and batches from before the replay."""
+        for producer_id, right in replayed.entries.items():
+            entry = self.entries.get(producer_id)
+            if entry is None:
+                self.entries[producer_id] = right
+                continue
+            first_offset = entry.current_txn_first_offset
+            if first_offset >= 0 and right.current_txn_first_offset != first_offset:
+                # Its marker is among those that came back, and perhaps not committed yet.
+                self.ended.appendleft((first_offset, ended_before - 1))
+            older = [] if entry.epoch != right.epoch else entry.batches
+            batches = {batch[1]: batch for batch in (*older, *right.batches)}
+            entry.batches = [batches[offset] for offset in sorted(batches)][-BATCHES_REMEMBERED:]
+            entry.epoch = right.epoch
+            entry.last_sequence = right.last_sequence
+            entry.last_timestamp = right.last_timestamp
+            entry.coordinator_epoch = right.coordinator_epoch
+            entry.current_txn_first_offset = right.current_txn_first_offset
+        self._find_first_unstable()
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers that were idle for too long; returns how many."""
         idle = [
@@ -210,6 +251,9 @@ class ProducerStates:
         for entry in self.entries.values():
             if 0 <= entry.current_txn_first_offset < log_start_offset:
                 entry.current_txn_first_offset = log_start_offset
+        if any(first_offset < log_start_offset for first_offset, _ in self.ended):
+            # What is stable never ends before the log begins.
+            self.ended = deque((max(first, log_start_offset), last) for first, last in self.ended)
         self._find_first_unstable()
 
     def clear(self) -> None:

@@ -10,34 +10,29 @@ epochs and producers are then made from the good batches.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from crc32c import crc32c
-
-from millrace.log.epochs import LeaderEpochs, epochs_from_batches, load_epochs, save_epochs
+from millrace.log.epochs import LeaderEpochs, epochs_from_batches, is_contradicted, load_epochs, save_epochs
 from millrace.log.errors import CorruptLog
+from millrace.log.isolation import past_damage_in
 from millrace.log.layout import find_segments
-from millrace.log.producer_snapshots import newest_snapshot, remember_older_batches, remove_snapshots, replay
+from millrace.log.producer_snapshots import load_producers, remove_snapshots
 from millrace.log.producer_state import ProducerStates
 from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
-from millrace.log.segment import (
-    BATCH_LENGTH_MIN,
-    DELETED_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    TXN_INDEX_SUFFIX,
-    Segment,
-)
+from millrace.log.scanning import NO_BOUND, BatchReader
+from millrace.log.segment import DELETED_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from millrace.log.txn_index import AbortedTransaction
 from millrace.log.volume import Volume
-from millrace.wire.batch_header import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END
 
 logger: Final = logging.getLogger(__name__)
 
-_CHUNK_BYTES: Final = 1024 * 1024
+_REPORT_BYTES: Final = 4 * 1024 * 1024
+"""Checked between two words about it: the loop has others to listen to."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +63,7 @@ def recover_log(
     *,
     recovery_point: int,
     log_start_offset: int,
+    high_watermark: int,
     compacted_end: int,
     index_interval_bytes: int,
     now_ms: int,
@@ -102,15 +98,39 @@ def recover_log(
         )
         next_offset = scan.next_offset
         scans.append(scan)
-
+    if next_offset < recovery_point and (first or scans[0].start):
+        # What was flushed cannot end before the point: one of the two is wrong, and all is looked at.
+        logger.error("%s ends at %d, before its recovery point %d", directory, next_offset, recovery_point)
+        for segment in segments:
+            segment.forget_indexes()
+        return recover_log(
+            volume,
+            directory,
+            recovery_point=0,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            compacted_end=compacted_end,
+            index_interval_bytes=index_interval_bytes,
+            now_ms=now_ms,
+            on_bytes=on_bytes,
+        )
     recovered = _settle(
         volume, segments, first, scans, log_start_offset=log_start_offset, compacted_end=compacted_end
     )
     recovered.scanned_bytes = sum(segments[first + i].size_bytes - scan.start for i, scan in enumerate(scans))
     log_end_offset = recovered.log_end_offset
     known_starts = () if epochs is None else epochs.starts
+    if epochs is not None:
+        check = partial(is_contradicted, epochs, recovered.segments, end_offset=log_end_offset)
+        is_wrong = past_damage_in(volume, recovered.segments, check, end_offset=log_end_offset)
+        epochs = None if is_wrong else epochs
     if epochs is None:
-        epochs = epochs_from_batches(recovered.segments)
+        epochs = past_damage_in(
+            volume,
+            recovered.segments,
+            lambda: epochs_from_batches(recovered.segments),
+            end_offset=log_end_offset,
+        )
     else:
         for epoch, offset in seen_epochs:
             if epoch > epochs.latest:
@@ -123,10 +143,11 @@ def recover_log(
         volume,
         directory,
         recovered.segments,
-        log_start_offset,
-        min(scan_offset, log_end_offset),
-        log_end_offset,
-        now_ms,
+        log_start_offset=log_start_offset,
+        scan_offset=min(scan_offset, log_end_offset),
+        log_end_offset=log_end_offset,
+        high_watermark=high_watermark,
+        now_ms=now_ms,
     )
     if not (recovered.scanned_bytes or recovered.truncated_bytes or recovered.damage):
         # All of it was flushed before the crash, and with thousands of idle partitions every fsync counts.
@@ -145,16 +166,16 @@ def recover_log(
 def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
     """A batch at or before the recovery point, if the index is right about it; else the segment's start."""
     try:
-        position = segment.offset_index.position_before(recovery_point)
+        position = segment.start_before(recovery_point)
     except CorruptLog:
-        # Without a usable index it was to be made from the batches, and the last of those are torn.
+        # The index is wrong, or was to be made again from batches of which the last are torn.
         return 0, segment.base_offset
     if position == 0:
         return 0, segment.base_offset
     header = HEADER.unpack(segment.file.read_at(position, HEADER_SIZE))
     entries = segment.offset_index.entries()
     is_sorted = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-    if not is_sorted or header[3] != MAGIC or not segment.base_offset <= header[0] <= recovery_point:
+    if not is_sorted or not segment.base_offset <= header[0] <= recovery_point:
         return 0, segment.base_offset
     return position, header[0]
 
@@ -170,17 +191,23 @@ def _scan_segment(
     """Check every batch from `position` on, and make the index entries for them."""
     _reset_indexes(segment, position, next_offset)
     scan = _Scan(start=position, good_end=position, next_offset=next_offset)
-    reader = _Reader(segment)
+    reader = BatchReader(
+        segment.file.handle().read_at,
+        base_offset=segment.base_offset,
+        size_bytes=segment.size_bytes,
+        upper_offset=NO_BOUND if upper_offset is None else upper_offset,
+    )
     last_epoch = -1
+    unreported = 0
     while position < segment.size_bytes:
-        header = reader.sound_batch(position, scan.next_offset, upper_offset)
+        header = reader.sound_batch(position, scan.next_offset, last_epoch)
         if header is None:
-            resume = _find_sound_batch(reader, position, scan.next_offset, upper_offset)
-            if resume is None:
+            damaged = reader.damage_at(position, scan.next_offset)
+            if position + damaged.size_bytes == segment.size_bytes:
+                # Nothing good follows.
                 break
-            resume_offset = reader.header(resume)[0]
-            scan.damage.append(DamagedRange(position, resume - position, scan.next_offset, resume_offset))
-            position = resume
+            scan.damage.append(damaged)
+            position += damaged.size_bytes
             continue
         size = LENGTH_END + header[1]
         segment.note(position, size, header[0], header[0] + header[6], header[8])
@@ -191,7 +218,11 @@ def _scan_segment(
         scan.good_end = position
         scan.good_batches += 1
         scan.next_offset = header[0] + header[6] + 1
-        on_bytes(size)
+        unreported += size
+        if unreported >= _REPORT_BYTES:
+            on_bytes(unreported)
+            unreported = 0
+    on_bytes(unreported)
     segment.recent_offsets.clear()
     segment.recent_positions.clear()
     return scan
@@ -207,91 +238,6 @@ def _reset_indexes(segment: Segment, position: int, next_offset: int) -> None:
     segment.max_timestamp_offset = segment.time_index.last_offset
     # The first batch of the scan had an entry; it gets one again.
     segment.unindexed_bytes = segment.index_interval_bytes + 1
-
-
-class _Reader:
-    """Large reads behind small questions."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._read_at = segment.file.handle().read_at
-        self._start = 0
-        self._data = b""
-
-    def bytes_at(self, position: int, size_bytes: int) -> memoryview:
-        if position < self._start or position + size_bytes > self._start + len(self._data):
-            self._data = self._read_at(position, max(size_bytes, _CHUNK_BYTES))
-            self._start = position
-        at = position - self._start
-        return memoryview(self._data)[at : at + size_bytes]
-
-    def header(self, position: int) -> tuple[int, ...]:
-        return HEADER.unpack(self.bytes_at(position, HEADER_SIZE))
-
-    def sound_batch(
-        self, position: int, next_offset: int, upper_offset: int | None
-    ) -> tuple[int, ...] | None:
-        """The header, if a whole batch with a right checksum and a possible offset is there."""
-        segment = self._segment
-        if position + HEADER_SIZE > segment.size_bytes:
-            return None
-        header = self.header(position)
-        size = LENGTH_END + header[1]
-        last_offset = header[0] + header[6]
-        if (
-            header[1] < BATCH_LENGTH_MIN
-            or position + size > segment.size_bytes
-            or header[3] != MAGIC
-            or header[6] < 0
-            or header[0] < next_offset
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            or (upper_offset is not None and last_offset >= upper_offset)
-        ):
-            return None
-        batch = self.bytes_at(position, size)
-        return header if len(batch) == size and crc32c(batch[CRC_START:]) == header[4] else None
-
-
-def _find_sound_batch(
-    reader: _Reader, position: int, next_offset: int, upper_offset: int | None
-) -> int | None:
-    """Where the batches go on behind damage, or None if nothing good follows."""
-    segment = reader._segment
-    if position + HEADER_SIZE <= segment.size_bytes:
-        length = reader.header(position)[1]
-        following = position + LENGTH_END + length
-        # The length may have survived. Then what follows is no accident in somebody's payload.
-        if (
-            length >= BATCH_LENGTH_MIN
-            and reader.sound_batch(following, next_offset, upper_offset) is not None
-        ):
-            return following
-    pattern = _batch_start_pattern(segment.base_offset)
-    window = position + 1
-    while window + HEADER_SIZE <= segment.size_bytes:
-        data = bytes(reader.bytes_at(window, min(_CHUNK_BYTES, segment.size_bytes - window)))
-        for match in pattern.finditer(data):
-            candidate = window + match.start()
-            header = reader.sound_batch(candidate, next_offset, upper_offset)
-            if header is not None and _chain_holds(reader, candidate, header, upper_offset):
-                return candidate
-        window += max(len(data) - HEADER_SIZE, 1)
-    return None
-
-
-def _chain_holds(reader: _Reader, position: int, header: tuple[int, ...], upper_offset: int | None) -> bool:
-    """Whether another batch or the end of the file follows: bytes of a payload do not look so."""
-    following = position + LENGTH_END + header[1]
-    if following == reader._segment.size_bytes:
-        return True
-    return reader.sound_batch(following, header[0] + header[6] + 1, upper_offset) is not None
-
-
-def _batch_start_pattern(base_offset: int) -> re.Pattern[bytes]:
-    """Eight bytes of an offset that this segment can hold, eight of anything, the format's number."""
-    highs = sorted({base_offset >> 32, (base_offset + RELATIVE_OFFSET_MAX) >> 32})
-    alternatives = b"|".join(re.escape(high.to_bytes(4, "big")) for high in highs)
-    return re.compile(b"(?=(?:%s).{12}\x02)" % alternatives, re.DOTALL)
 
 
 def _settle(
@@ -355,9 +301,11 @@ def _recover_producers(
     volume: Volume,
     directory: str,
     segments: list[Segment],
+    *,
     log_start_offset: int,
     scan_offset: int,
     log_end_offset: int,
+    high_watermark: int,
     now_ms: int,
 ) -> ProducerStates:
     """From the newest snapshot before the scan: what comes after it may have been written and lost again."""
@@ -365,16 +313,25 @@ def _recover_producers(
         if volume.exists(segment.path(TXN_INDEX_SUFFIX)):
             segment.txn_index.truncate_to(scan_offset)
 
-    def on_aborted(segment: Segment, aborted: AbortedTransaction) -> None:
+    def work() -> tuple[ProducerStates, list[tuple[Segment, AbortedTransaction]]]:
+        found: list[tuple[Segment, AbortedTransaction]] = []
+        states = load_producers(
+            volume,
+            directory,
+            segments,
+            log_start_offset=log_start_offset,
+            snapshot_offset_max=scan_offset,
+            end_offset=log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            on_aborted=lambda segment, aborted: found.append((segment, aborted)),
+        )
+        return states, found
+
+    # What lies before the scan was not looked at yet.
+    states, aborted_in = past_damage_in(volume, segments, work, end_offset=log_end_offset)
+    for segment, aborted in aborted_in:
         if aborted.last_offset >= scan_offset:
             segment.txn_index.append(aborted)
-
-    offset, states = newest_snapshot(
-        volume, directory, first_offset=segments[0].base_offset, end_offset=scan_offset, now_ms=now_ms
-    )
-    if states.entries:
-        remember_older_batches(states, segments, offset)
-    replay(states, segments, offset, log_end_offset, now_ms=now_ms, on_aborted=on_aborted)
-    states.truncate_from_start(log_start_offset)
     remove_snapshots(volume, directory, above=log_end_offset)
     return states

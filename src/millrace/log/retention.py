@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from millrace.log.errors import DiskFull, OffsetOutOfRange
+from millrace.log.errors import DiskFull, HalfRenamed, OffsetOutOfRange, StorageError
 from millrace.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment
 
 if TYPE_CHECKING:
@@ -77,9 +77,16 @@ def delete_oldest(log: PartitionLog, count: int) -> None:
     # The start moves before a file does: a read never looks for what is being deleted.
     log.set_segments(kept)
     _move_start(log, kept[0].base_offset)
-    for segment in gone:
+    for number, segment in enumerate(gone):
         logger.info("%s: deleting the segment at %d", log.topic_partition, segment.base_offset)
-        moved = segment.rename_to(DELETED_SUFFIX)
+        try:
+            moved = segment.rename_to(DELETED_SUFFIX)
+        except StorageError as error:
+            # Hidden by the log's start, it goes the next time. Forgotten, it would be back after a restart.
+            log.set_segments([*gone[number:], *kept])
+            if isinstance(error, HalfRenamed):
+                log.home.fence(str(error))
+            raise
         log.home.remove_later([*moved, segment.path(SNAPSHOT_SUFFIX)], log.config.file_delete_delay_ms)
 
 

@@ -7,19 +7,20 @@ Durable only after the owner's flush.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from millrace.log.config import INT64_MAX, LogConfig
-from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk
+from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk, StorageError
 from millrace.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from millrace.log.offset_index import OffsetIndex
 from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange
+from millrace.log.renames import rename_all, rename_back
 from millrace.log.sparse_index import STORE_AT_BYTES
 from millrace.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.time_index import TimeIndex
-from millrace.log.txn_index import TxnIndex
+from millrace.log.txn_index import AbortedTransaction, TxnIndex, encode_aborted
 from millrace.log.volume import FileHandle, Volume, VolumeFile
 from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
 
@@ -38,7 +39,6 @@ BATCH_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
 
 _WALK_BYTES: Final = 8192
 """Read at once when walking headers: two index intervals of small batches, or the header of a large one."""
-_WARM_BYTES: Final = 1024 * 1024
 _RECENT_MAX: Final = 256
 _HINTS_MAX: Final = 32
 
@@ -50,40 +50,6 @@ _unpack_walk: Final = struct.Struct(">qi4xb6xi").unpack_from
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{base_offset:020d}{suffix}"
-
-
-class LogSlice:
-    """Whole batches in one file, not read yet. `file` stays open for as long as the slice is held."""
-
-    __slots__ = ("file", "is_hot", "position", "size_bytes", "upper_offset")
-
-    def __init__(
-        self, file: FileHandle | None, position: int, size_bytes: int, is_hot: bool, upper_offset: int = -1
-    ) -> None:
-        self.file = file
-        self.position = position
-        self.size_bytes = size_bytes
-        self.is_hot = is_hot
-        """Appended a moment ago, so certainly in the page cache: no need to ask."""
-        self.upper_offset = upper_offset
-        """Where its segment ends; -1 for the active one."""
-
-    def read(self) -> bytes:
-        return self.file.read_at(self.position, self.size_bytes) if self.file is not None else b""
-
-    def warm(self) -> None:
-        """Read it into the page cache, piece by piece; to be called off the loop."""
-        if self.file is not None:
-            end = self.position + self.size_bytes
-            for position in range(self.position, end, _WARM_BYTES):
-                self.file.read_at(position, min(_WARM_BYTES, end - position))
-
-    def is_cold(self) -> bool:
-        """Whether sending it now could wait for the disk."""
-        return not (self.is_hot or self.file is None or self.file.is_cached(self.position, self.size_bytes))
-
-
-EMPTY_SLICE: Final = LogSlice(None, 0, 0, True)
 
 
 class Located(NamedTuple):
@@ -160,14 +126,16 @@ class Segment:
 
     def set_limits(self, config: LogConfig, jitter_ms: int) -> None:
         """Open the segment for appends under these settings."""
+        # Both indexes are open from now on, or no append comes this far: what follows a batch's write needs
+        # no file that could be refused.
+        entry_count = self.offset_index.count
+        self.time_index  # noqa: B018
         self.index_interval_bytes = config.index_interval_bytes
         self.index_limit = min(
             config.segment_index_bytes // OFFSET_ENTRY_SIZE, config.segment_index_bytes // TIME_ENTRY_SIZE - 1
         )
-        self.size_limit = config.segment_bytes
-        if self.offset_index.count >= self.index_limit:
-            self.size_limit = 0
         self._set_timestamp_limit(config, jitter_ms)
+        self.size_limit = 0 if entry_count >= self.index_limit else config.segment_bytes
 
     def _set_timestamp_limit(self, config: LogConfig, jitter_ms: int) -> None:
         if self.first_timestamp >= 0:
@@ -184,7 +152,9 @@ class Segment:
         self.size_limit = _NEVER_FITS
 
     def note(self, position: int, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Keep the indexes and the memory of recent batches in step with a batch that was written."""
+        """Keep the indexes and the memory of recent batches in step with a batch that was written.
+
+        No disk can make this fail: the batch is in the file, and the index is made from it."""
         recent = self.recent_offsets
         recent.append(base_offset)
         self.recent_positions.append(position)
@@ -212,8 +182,9 @@ class Segment:
         if len(offset_index.tail) >= STORE_AT_BYTES:
             try:
                 self.store_indexes()
-            except DiskFull:
-                # The batch itself is stored. The entries wait in memory for the next occasion.
+            except StorageError:
+                # The entries wait in memory for the next occasion. A flush is one, and it tells the log's
+                # home what the disk says.
                 return
 
     def forget_recent(self) -> None:
@@ -237,14 +208,19 @@ class Segment:
         if self._time_index is not None:
             self._time_index.store()
 
+    def store_aborted(self) -> None:
+        """Write the entries of aborted transactions out that the disk did not take before."""
+        if self._txn_index is not None:
+            self._txn_index.store()
+
     def seal(self) -> None:
-        """Bring the files into their final state: the segment will not be written again."""
-        self.finish_indexes()
+        """The segment, whose files are in their final state, will not be written again."""
         self.forbid_appends()
         self.forget_recent()
 
     def finish_indexes(self) -> None:
         """Enter the largest timestamp, as Kafka does on roll and close, and write all entries out."""
+        self.store_aborted()
         if self.size_bytes == 0:
             return
         if self.max_timestamp >= 0:
@@ -257,11 +233,15 @@ class Segment:
 
     def locate(self, offset: int) -> Located | None:
         """The batch that holds `offset`, or the first one behind it; None if all batches end before it."""
-        position = 0
-        if offset > self.base_offset:
-            hint = self._hints.get(offset) if self._hints else None
-            position = self.offset_index.position_before(offset) if hint is None else hint
-        return self._walk(position, offset, INT64_MAX)
+        if offset <= self.base_offset:
+            return self._walk(0, offset, INT64_MAX)
+        hint = self._hints.get(offset) if self._hints else None
+        if hint is not None:
+            return self._walk(hint, offset, INT64_MAX)
+        entry = self.offset_index.find(0, offset - self.base_offset)
+        if entry is None:
+            return self._walk(0, offset, INT64_MAX)
+        return self._walk(entry[1], offset, INT64_MAX, entry[0])
 
     def end_before(self, limit_offset: int) -> int:
         """Where the batches whose base offset is below `limit_offset` end."""
@@ -275,18 +255,62 @@ class Segment:
         target = start + max_bytes
         if end <= target:
             return end
-        position = max(start, self.offset_index.boundary_before(target))
-        found = self._walk(position, INT64_MAX, target)
+        entry = self.offset_index.find(1, target)
+        if entry is None or entry[1] <= start:
+            found = self._walk(start, INT64_MAX, target)
+        else:
+            found = self._walk(entry[1], INT64_MAX, target, entry[0])
         if found is None:
             return end
         self._remember_hint(found.base_offset, found.position)
         return min(found.position, end)
 
-    def _walk(self, position: int, offset: int, end_max: int) -> Located | None:
-        """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`."""
+    def start_before(self, offset: int) -> int:
+        """The start of a batch at or before the one that holds `offset`; the index's word is checked."""
+        entry = self.offset_index.find(0, offset - self.base_offset)
+        if entry is None:
+            return 0
+        self._check_entry(*entry)
+        return entry[1]
+
+    def boundary_before(self, position: int) -> int:
+        """The start of a batch at or before `position`; the index's word is checked."""
+        entry = self.offset_index.find(1, position)
+        if entry is None:
+            return 0
+        self._check_entry(*entry)
+        return entry[1]
+
+    def _check_entry(self, relative_offset: int, position: int) -> None:
+        """Raise if the index says something else about the batch there than the batch itself."""
+        if self.damage and any(
+            damaged.position <= position < damaged.position + damaged.size_bytes for damaged in self.damage
+        ):
+            return
+        data = self.file.read_at(position, HEADER_SIZE) if 0 <= position < self.size_bytes else b""
+        if len(data) == HEADER_SIZE:
+            header = HEADER.unpack(data)
+            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative_offset:
+                return
+        raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
+
+    def _walk(
+        self, position: int, offset: int, end_max: int, indexed_offset: int | None = None
+    ) -> Located | None:
+        """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`.
+
+        `indexed_offset` is the last offset of the first batch, relative, as the index has it: a wrong entry
+        would have readers miss records."""
         size_bytes = self.size_bytes
         read_at = self.file.handle().read_at
-        damage = self._damaged_bytes() if self.damage else None
+        damage = None
+        if self.damage:
+            damage = self._damaged_bytes()
+            position, is_moved = self._behind_damage(position)
+            if is_moved:
+                indexed_offset = None
+        if indexed_offset is not None and not 0 <= position < size_bytes:
+            raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
         chunk = b""
         chunk_start = chunk_last = position
         while position < size_bytes:
@@ -303,6 +327,10 @@ class Segment:
             end = position + LENGTH_END + length
             if length < BATCH_LENGTH_MIN or magic != MAGIC or end > size_bytes:
                 raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+            if indexed_offset is not None:
+                if base_offset + delta != self.base_offset + indexed_offset:
+                    raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+                indexed_offset = None
             if base_offset + delta >= offset or end > end_max:
                 return Located(position, end, base_offset)
             position = end
@@ -313,6 +341,7 @@ class Segment:
         end = self.size_bytes if end is None else end
         read_at = self.file.handle().read_at
         damage = self._damaged_bytes()
+        position, _ = self._behind_damage(position)
         chunk = b""
         chunk_start = position
         while position < end:
@@ -332,6 +361,19 @@ class Segment:
                 raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
             yield position, header
             position += LENGTH_END + length
+
+    def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:
+        """What is not to be served from now on; positions that were remembered may lie in it."""
+        self.damage = damage
+        self._hints = None
+        self.forget_recent()
+
+    def _behind_damage(self, position: int) -> tuple[int, bool]:
+        """A position that the index gives may lie within a range of several batches."""
+        for damaged in self.damage:
+            if damaged.position <= position < damaged.position + damaged.size_bytes:
+                return damaged.position + damaged.size_bytes, True
+        return position, False
 
     def _damaged_bytes(self) -> dict[int, int]:
         """How many bytes to pass over, by position: nobody gets past a range without any."""
@@ -367,11 +409,27 @@ class Segment:
             )
         return self._time_index
 
+    def opened_indexes(self) -> tuple[OffsetIndex | None, TimeIndex | None]:
+        """As they are, without opening any."""
+        return self._offset_index, self._time_index
+
     @property
     def txn_index(self) -> TxnIndex:
         if self._txn_index is None:
             self._txn_index = TxnIndex(self._volume.file(self.path(TXN_INDEX_SUFFIX), create=True))
         return self._txn_index
+
+    @property
+    def opened_txn_index(self) -> TxnIndex | None:
+        return self._txn_index
+
+    def replace_aborted(self, aborted: list[AbortedTransaction]) -> None:
+        """Let the index of aborted transactions hold these, all at once: half of them would show readers what
+        was aborted."""
+        self._volume.write_bytes(self.path(TXN_INDEX_SUFFIX), encode_aborted(aborted))
+        if self._txn_index is not None:
+            self._txn_index.file.close()
+            self._txn_index = None
 
     def _check_indexes(self) -> None:
         """Build an index again that is missing or points where no batch starts."""
@@ -381,12 +439,10 @@ class Segment:
             if self.size_bytes > self.index_interval_bytes:
                 self.rebuild_indexes()
             return
-        relative_offset, position = index.entry(index.count - 1)
-        if position + HEADER_SIZE <= self.size_bytes:
-            header = HEADER.unpack(self.file.read_at(position, HEADER_SIZE))
-            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative_offset:
-                return
-        self.rebuild_indexes()
+        try:
+            self._check_entry(*index.entry(index.count - 1))
+        except CorruptLog:
+            self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
         """Make both indexes from the batches alone."""
@@ -396,6 +452,10 @@ class Segment:
         try:
             for position, header in self.headers():
                 self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
+        except CorruptLog:
+            # Half an index is legal, and slow for good: the next use makes it again.
+            self._offset_index = self._time_index = None
+            raise
         finally:
             self.recent_offsets, self.recent_positions = recent
         try:
@@ -443,6 +503,13 @@ class Segment:
             break
         return next_offset
 
+    def end_offset(self) -> int:
+        """The offset behind the last batch that is there, of a closed segment."""
+        end_offset = self.base_offset
+        for _, header in self.headers(self.start_before(INT64_MAX)) if self.size_bytes else ():
+            end_offset = header[0] + header[6] + 1
+        return max([end_offset, *(damaged.next_offset for damaged in self.damage)])
+
     def retention_timestamp(self) -> int:
         """For retention: what is in quarantine may be younger than all the rest, but not than the file."""
         if self.damage:
@@ -477,10 +544,6 @@ class Segment:
         del self.recent_offsets[keep:], self.recent_positions[keep:]
         self.damage = tuple(damaged for damaged in self.damage if damaged.position < position)
 
-    def recent_index(self, offset: int) -> int:
-        """The place in `recent_offsets` of the batch that holds `offset`, or -1."""
-        return bisect_right(self.recent_offsets, offset) - 1
-
     def handles_to_sync(self, *, with_indexes: bool) -> list[FileHandle]:
         """Open files for an fsync elsewhere.
 
@@ -508,19 +571,18 @@ class Segment:
         self._hints = None
 
     def rename_to(self, suffix: str) -> list[str]:
-        """Move all files of the segment out of the way; returns their new paths."""
+        """Move all files of the segment out of the way, or none of them; returns their new paths."""
         self.close()
-        moved = []
-        for own in (LOG_SUFFIX, *INDEX_SUFFIXES, QUARANTINE_SUFFIX):
-            source = self.path(own)
-            target = source + suffix
-            try:
-                self._volume.rename(source, target)
-            except FileMissing:
-                continue
-            moved.append(target)
+        own = (LOG_SUFFIX, *INDEX_SUFFIXES, QUARANTINE_SUFFIX)
+        done = rename_all(self._volume, [(self.path(each), self.path(each) + suffix) for each in own])
         self.file.path = self.path(LOG_SUFFIX) + suffix
-        return moved
+        return [target for _, target in done]
+
+    def rename_back(self, paths: list[str], suffix: str) -> None:
+        """As before `rename_to`, which returned these paths."""
+        self.close()
+        rename_back(self._volume, [(path.removesuffix(suffix), path) for path in paths])
+        self.file.path = self.path(LOG_SUFFIX)
 
 
 def _size_or_zero(file: VolumeFile) -> int:

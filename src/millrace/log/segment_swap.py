@@ -11,7 +11,9 @@ import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.log.errors import CorruptLog, FileMissing
+from millrace.core.lanes import Waits
+from millrace.log.errors import CorruptLog, FileMissing, HalfRenamed, StorageError
+from millrace.log.renames import rename_all, rename_back
 from millrace.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -66,26 +68,67 @@ async def replace_segments(log: PartitionLog, old: list[int], new: list[int]) ->
     """
     volume = log.home.volume
     # The highest first: while a `.cleaned` is left, every `.swap` above it counts as unfinished.
-    for base_offset in sorted(new, reverse=True):
-        _rename_all(volume, log.path, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
-    await asyncio.get_running_loop().run_in_executor(None, volume.sync_directory, log.path)
+    try:
+        for base_offset in sorted(new, reverse=True):
+            _rename_all(volume, log.path, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
+        await asyncio.get_running_loop().run_in_executor(
+            volume.lane(Waits.SYNC, log.path), volume.sync_directory, log.path
+        )
+    except StorageError as error:
+        _undo(log, error, [], [], new)
+        raise
     present = {segment.base_offset for segment in log.segments[:-1]}
     if log.is_closed or not present.issuperset(old):
         for base_offset in new:
             _remove_all(volume, log.path, base_offset, SWAP_SUFFIX)
         return False
     doomed = [segment for segment in log.segments if segment.base_offset in old]
-    for segment in doomed:
-        log.home.remove_later(segment.rename_to(DELETED_SUFFIX), log.config.file_delete_delay_ms)
-    cleaned = []
-    for base_offset in new:
-        _rename_all(volume, log.path, base_offset, SWAP_SUFFIX, "")
-        size_bytes = volume.file(segment_path(log.path, base_offset, LOG_SUFFIX)).size_bytes()
-        cleaned.append(Segment(volume, log.path, base_offset, size_bytes))
+    moved: list[tuple[Segment, list[str]]] = []
+    placed: list[tuple[str, str]] = []
+    try:
+        for segment in doomed:
+            # One by one: those before the one that fails have to be known.
+            moved.append((segment, segment.rename_to(DELETED_SUFFIX)))  # noqa: PERF401
+        for base_offset in new:
+            placed += _rename_all(volume, log.path, base_offset, SWAP_SUFFIX, "")
+        cleaned = [_opened(volume, log.path, base_offset) for base_offset in new]
+    except StorageError as error:
+        _undo(log, error, moved, placed, new)
+        raise
+    for _, paths in moved:
+        log.home.remove_later(paths, log.config.file_delete_delay_ms)
     kept = [segment for segment in log.segments if segment.base_offset not in old]
     log.set_segments(sorted([*kept, *cleaned], key=lambda segment: segment.base_offset))
     log.sync_later(directory=log.path)
     return True
+
+
+def _opened(volume: Volume, directory: str, base_offset: int) -> Segment:
+    size_bytes = volume.file(segment_path(directory, base_offset, LOG_SUFFIX)).size_bytes()
+    return Segment(volume, directory, base_offset, size_bytes)
+
+
+def _undo(
+    log: PartitionLog,
+    error: StorageError,
+    moved: list[tuple[Segment, list[str]]],
+    placed: list[tuple[str, str]],
+    new: list[int],
+) -> None:
+    """Give the old segments their names back, and remove the new ones. Where the disk does not let us, a
+    start completes the swap; nothing may be written until then."""
+    volume = log.home.volume
+    try:
+        if isinstance(error, HalfRenamed):
+            raise error
+        rename_back(volume, placed)
+        for segment, paths in reversed(moved):
+            segment.rename_back(paths, DELETED_SUFFIX)
+        for base_offset in new:
+            # Left behind, it would replace whatever has its offsets by the next start.
+            _remove_all(volume, log.path, base_offset, SWAP_SUFFIX)
+    except StorageError as failure:
+        log.home.fence(str(failure))
 
 
 def finish_swaps(volume: Volume, directory: str) -> bool:
@@ -129,15 +172,16 @@ def _end_of_swapped(volume: Volume, directory: str, base_offset: int) -> int:
     return end_offset
 
 
-def _rename_all(volume: Volume, directory: str, base_offset: int, source: str, target: str) -> None:
+def _rename_all(
+    volume: Volume, directory: str, base_offset: int, source: str, target: str
+) -> list[tuple[str, str]]:
     """The log last: whoever sees it with its new name finds the indexes there already."""
-    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-        path = segment_path(directory, base_offset, suffix)
-        try:
-            volume.rename(path + source, path + target)
-        except FileMissing:
-            if suffix == LOG_SUFFIX:
-                raise
+    paths = [segment_path(directory, base_offset, suffix) for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX)]
+    done = rename_all(volume, [(path + source, path + target) for path in paths])
+    if (paths[-1] + source, paths[-1] + target) not in done:
+        rename_back(volume, done)
+        raise FileMissing("rename", paths[-1] + source, "no such file")
+    return done
 
 
 def _remove_all(volume: Volume, directory: str, base_offset: int, suffix: str) -> None:

@@ -7,12 +7,15 @@ append costs no second write, and whatever a crash takes from here is built agai
 from __future__ import annotations
 
 import struct
-from typing import Final
+from array import array
+from copy import copy
+from typing import Final, Self
 
 from millrace.log.volume import VolumeFile
 
 _BLOCK_ENTRIES: Final = 512
 """Read at once during a search: a reader that moves forward finds its next entries in the same block."""
+_UNKNOWN: Final = -(2**63)
 
 STORE_AT_BYTES: Final = 64 * 1024
 
@@ -24,6 +27,7 @@ class SparseIndex:
         "_block",
         "_block_start",
         "_file",
+        "_firsts",
         "_pack",
         "_stored",
         "_unpack",
@@ -41,9 +45,21 @@ class SparseIndex:
         """Entries that are not in the file yet."""
         self._block = b""
         self._block_start = 0
+        self._firsts = array("q")
+        """Both fields of the first entry of every block, as far as a search has met it: 16 bytes for each 512
+        entries, so that the next search reads its last block only."""
         self._stored = stored_size_bytes // entry.size
         self._stored -= self._count_zero_entries_at_end()
         self.count = self._stored
+
+    def detached(self, file: VolumeFile) -> Self:
+        """The same entries as of now, for a thread that only searches them: nothing that either of the two
+        changes is shared. `file` is the index's own, opened for the thread."""
+        twin = copy(self)
+        twin._file = file
+        twin.tail = bytearray(self.tail)
+        twin._firsts = self._firsts[:]
+        return twin
 
     @property
     def path(self) -> str:
@@ -95,6 +111,7 @@ class SparseIndex:
             self._file.write_at(self._stored * self.entry_size, bytes(tail))
             self._stored += len(tail) // self.entry_size
             self.tail = bytearray()
+            # What was met of earlier blocks stays true.
             self._block = b""
 
     def cut(self, count: int) -> None:
@@ -102,6 +119,7 @@ class SparseIndex:
         if count >= self.count:
             return
         self._block = b""
+        self._firsts = array("q")
         if count >= self._stored:
             del self.tail[(count - self._stored) * self.entry_size :]
         else:
@@ -129,22 +147,36 @@ class SparseIndex:
             self._file.truncate(self._stored * self.entry_size)
 
     def _find_stored(self, field: int, key: int) -> tuple[int, int] | None:
-        low, high = 0, self._stored
-        size = self.entry_size
-        unpack = self._unpack
-        read_at = self._file.read_at
-        if high == 0:
+        if self._stored == 0:
             return None
-        while high - low > _BLOCK_ENTRIES:
+        blocks = -(-self._stored // _BLOCK_ENTRIES)
+        firsts = self._firsts
+        if len(firsts) < 2 * blocks:
+            firsts.extend([_UNKNOWN] * (2 * blocks - len(firsts)))
+        low, high = 0, blocks
+        while high - low > 1:
             middle = (low + high) // 2
-            if unpack(read_at(middle * size, size))[field] <= key:
+            first = firsts[2 * middle + field]
+            if first == _UNKNOWN:
+                first = self._meet(middle)[field]
+            if first <= key:
                 low = middle
             else:
                 high = middle
-        block = read_at(low * size, (high - low) * size)
+        start = low * _BLOCK_ENTRIES
+        size = self.entry_size
+        count = min(_BLOCK_ENTRIES, self._stored - start)
+        block = self._file.read_at(start * size, count * size)
         self._block = block
-        self._block_start = low
+        self._block_start = start
         return self._search(block, 0, len(block) // size, field, key)
+
+    def _meet(self, block: int) -> tuple[int, int]:
+        """The first entry of a block, which is remembered."""
+        size = self.entry_size
+        pair = self._unpack(self._file.read_at(block * _BLOCK_ENTRIES * size, size))
+        self._firsts[2 * block], self._firsts[2 * block + 1] = pair
+        return pair[0], pair[1]
 
     def _search(
         self, data: bytes | bytearray, low: int, high: int, field: int, key: int

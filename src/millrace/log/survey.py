@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from millrace.log import checkpoints
+from millrace.log.errors import CorruptLog, FileMissing
 from millrace.log.layout import (
     DELETE_DIRECTORY_SUFFIX,
     FUTURE_DIRECTORY_SUFFIX,
@@ -17,6 +19,8 @@ from millrace.log.layout import (
 )
 from millrace.log.segment import Segment
 from millrace.log.volume import Volume
+
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,15 +44,15 @@ class FoundPartition:
     """To be checked, if the segments cannot be trusted."""
 
     def trust(self, volume: Volume, log_start_offset: int) -> None:
-        """Believe names and sizes, unless they contradict the checkpoint."""
+        """Believe names and sizes, unless the last batch contradicts the checkpoint, which has no checksum:
+        with another digit in it, offsets would be given a second time."""
         segments = find_segments(volume, self.directory, first_offset=log_start_offset)
-        last = segments[-1]
-        is_empty = last.size_bytes == 0
-        if (
-            last.base_offset < self.log_end_offset
-            if not is_empty
-            else last.base_offset == self.log_end_offset
-        ):
+        try:
+            end_offset = segments[-1].end_offset()
+        except (CorruptLog, FileMissing):
+            return
+        segments[-1].forget_indexes()
+        if end_offset == self.log_end_offset:
             self.segments = segments
 
 
@@ -74,6 +78,8 @@ class Survey:
     moved: list[Passage] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     """Directories that only wait for their removal."""
+    has_strays: bool = False
+    """A log was taken out of the partitions, and the checkpoints still speak of it."""
 
     def add(self, volume: Volume, topic_partition: TopicPartition, directory: str) -> None:
         """Look into a log's directory."""
@@ -88,6 +94,20 @@ class Survey:
         if item.segments is None:
             item.size_bytes = sum(entry.size_bytes for entry in volume.list_directory(directory))
         self.partitions[topic_partition] = item
+
+    def ends_of(self, topic_partition: TopicPartition, log_end_offset: int) -> tuple[int, int]:
+        """Where the readable part of a log begins and ends by the checkpoints; 0 for what cannot be true."""
+        log_start = self.log_starts.get(topic_partition, 0)
+        high_watermark = self.high_watermarks.get(topic_partition, 0)
+        recovery_point = self.recovery_points.get(topic_partition, 0)
+        if log_start > max(log_end_offset, high_watermark, recovery_point):
+            # Nobody deletes what is not there yet. Believed, it would take all records with it.
+            logger.error("%s cannot begin at %d, and begins with its first file", topic_partition, log_start)
+            log_start = 0
+        if self.is_clean and high_watermark > log_end_offset:
+            # After a crash the log may have lost its end. After an orderly end the number is wrong.
+            high_watermark = 0
+        return log_start, high_watermark
 
     def progress(self) -> LoadProgress:
         return LoadProgress(

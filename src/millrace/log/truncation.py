@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.log import producer_snapshots
+from millrace.log.errors import HalfRenamed, StorageError
+from millrace.log.isolation import past_damage
 from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
-from millrace.log.segment import DELETED_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from millrace.log.segment import DELETED_SUFFIX, TXN_INDEX_SUFFIX, Located, Segment
 
 if TYPE_CHECKING:
     from millrace.log.partition_log import PartitionLog
@@ -36,12 +38,12 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
     if damaged is not None:
         end_offset = damaged.first_offset
         _cut(log, active, damaged.position, end_offset)
-    elif (found := active.locate(offset) if active.size_bytes else None) is not None:
+    elif (found := _locate(log, active, offset)) is not None:
         end_offset = min(offset, found.base_offset)
         _cut(log, active, found.position, end_offset)
     else:
         # Compaction may have left no batch that reaches up to the offset.
-        end_offset = min(offset, active.open_tail())
+        end_offset = min(offset, past_damage(log, active.open_tail))
     _end_at(log, kept, end_offset)
 
 
@@ -55,6 +57,10 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
     _end_at(log, [segment], offset)
     log.epochs.clear()
     log.epochs_changed()
+
+
+def _locate(log: PartitionLog, segment: Segment, offset: int) -> Located | None:
+    return past_damage(log, lambda: segment.locate(offset)) if segment.size_bytes else None
 
 
 def _damage_at_end(segment: Segment, offset: int) -> DamagedRange | None:
@@ -77,8 +83,20 @@ def _cut(log: PartitionLog, segment: Segment, position: int, end_offset: int) ->
 
 
 def _delete_newest_first(log: PartitionLog, segments: Sequence[Segment]) -> None:
+    left = list(log.segments)
     for segment in reversed(segments):
-        log.home.remove_later(segment.rename_to(DELETED_SUFFIX), log.config.file_delete_delay_ms)
+        try:
+            moved = segment.rename_to(DELETED_SUFFIX)
+        except StorageError as error:
+            if len(left) < len(log.segments):
+                # A log that is longer than asked, and says so: nothing may be written behind a file that is
+                # gone.
+                _end_at(log, left, log.segments[len(left)].base_offset)
+            if isinstance(error, HalfRenamed):
+                log.home.fence(str(error))
+            raise
+        log.home.remove_later(moved, log.config.file_delete_delay_ms)
+        left.pop()
 
 
 def _end_at(log: PartitionLog, segments: list[Segment], offset: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from millrace.log import checkpoints
 from millrace.log.batch_reader import read_batches
+from millrace.log.layout import parse_directory_name
 from millrace.log.offset_index import ENTRY as OFFSET_ENTRY
 from millrace.log.producer_state import decode_snapshot
 from millrace.log.quarantine import load_damage
@@ -55,6 +56,22 @@ class _Walked(NamedTuple):
 
     path: str
     next_offset: int
+
+
+def scrub_times(volume: Volume, path: str) -> list[tuple[str, int | None]]:
+    """The logs of a data directory, or the one of a partition directory, and when a broker last went through
+    each of them for damage, in milliseconds since 1970."""
+    path = path.rstrip("/")
+    parent, _, name = path.rpartition("/")
+    own = parse_directory_name(name)
+    times_path = f"{path if own is None else parent or '.'}/{checkpoints.SCRUB_TIMES}"
+    if not volume.exists(times_path):
+        return []
+    times = checkpoints.read_offsets(volume, times_path)
+    if own is not None:
+        return [(name, times.get(own))]
+    found = [(entry.name, parse_directory_name(entry.name)) for entry in volume.list_directory(path)]
+    return [(name, times.get(partition)) for name, partition in found if partition is not None]
 
 
 def verify(

@@ -13,8 +13,10 @@ import fcntl
 import os
 import shutil
 import threading
+from concurrent.futures import Executor
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from millrace.core.lanes import Lanes, Waits
 from millrace.log import whole_disk_sync
 from millrace.log.errors import (
     DirectoryLocked,
@@ -23,6 +25,7 @@ from millrace.log.errors import (
     FileMissing,
     ReadOnlyDisk,
     StorageError,
+    TooLittleMemory,
     TooManyOpenFiles,
 )
 
@@ -31,6 +34,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 _PROBE_BYTES: Final = 1
 _CAN_DROP_CACHED: Final = hasattr(os, "posix_fadvise")
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_SHORT: Final = frozenset((errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS))
 _NOT_WRITABLE: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 
 
@@ -42,6 +46,8 @@ class DirectoryEntry(NamedTuple):
 
 class FileHandle(Protocol):
     """An open file, readable for as long as somebody holds this object."""
+
+    path: str
 
     def fileno(self) -> int:
         """The descriptor for sendfile, or -1 if there is none and `read_at` must serve."""
@@ -86,6 +92,14 @@ class DirectoryLock(Protocol):
     def release(self) -> None: ...
 
 
+class WholeDisk(Protocol):
+    """The disk of a directory, held open."""
+
+    def sync(self) -> None:
+        """Return when all files and names on it are there as they are now. Raises if something could not be
+        written since the last call, or since this was opened, whoever else was told of it."""
+
+
 class Volume(Protocol):
     def file(self, path: str, *, create: bool = False) -> VolumeFile: ...
 
@@ -111,11 +125,9 @@ class Volume(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed or removed in this directory last."""
 
-    @property
-    def can_sync_everything(self) -> bool: ...
-
-    def sync_everything(self, path: str) -> None:
-        """Return when all files and names that share a disk with this directory are on it as they are now."""
+    def whole_disk(self, path: str) -> WholeDisk | None:
+        """To sync all that shares a disk with this directory; None where the system cannot. Whoever wants to
+        hear of every error opens it before he writes, and keeps it."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
@@ -124,6 +136,9 @@ class Volume(Protocol):
 
     def lock(self, path: str) -> DirectoryLock:
         """Take a lock that no other process can have; raises DirectoryLocked."""
+
+    def lane(self, waits: Waits, path: str) -> Executor | None:
+        """Where work on this path is done that blocks; None for the loop's default executor."""
 
     def free_bytes(self, path: str) -> int: ...
 
@@ -142,6 +157,9 @@ def storage_error(error: OSError, operation: str, path: str) -> StorageError:
         return FileMissing(operation, path, reason)
     if code in (errno.EMFILE, errno.ENFILE):
         return TooManyOpenFiles(operation, path, reason)
+    if code in _SHORT and operation != "sync":
+        # Not a sync: what it had to write may be counted as written by now.
+        return TooLittleMemory(operation, path, reason)
     return DiskFailed(operation, path, reason)
 
 
@@ -341,11 +359,32 @@ class _FileLock:
         self._handle = None
 
 
+class DiskOfDirectory:
+    __slots__ = ("_open", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._open: Final = whole_disk_sync.OpenDisk(path)
+        except OSError as error:
+            raise storage_error(error, "open", path) from error
+
+    def sync(self) -> None:
+        try:
+            self._open.sync()
+        except OSError as error:
+            raise storage_error(error, "sync", self.path) from error
+
+
 class DiskVolume:
     """The file system of this machine."""
 
-    def __init__(self, *, open_files_max: int = 1024) -> None:
+    def __init__(self, *, open_files_max: int = 1024, lanes: Lanes | None = None) -> None:
         self.pool = FilePool(open_files_max)
+        self._lanes = lanes
+
+    def lane(self, waits: Waits, path: str) -> Executor | None:
+        return None if self._lanes is None else self._lanes.of(waits, path)
 
     def file(self, path: str, *, create: bool = False) -> DiskFile:
         return DiskFile(self.pool, path, create=create)
@@ -404,22 +443,18 @@ class DiskVolume:
     def sync_directory(self, path: str) -> None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
         except OSError as error:
-            raise storage_error(error, "sync", path) from error
-
-    @property
-    def can_sync_everything(self) -> bool:
-        return whole_disk_sync.IS_POSSIBLE
-
-    def sync_everything(self, path: str) -> None:
+            # Not "sync": nothing was asked of the disk.
+            raise storage_error(error, "open", path) from error
         try:
-            whole_disk_sync.sync_file_system_of(path)
+            os.fsync(descriptor)
         except OSError as error:
             raise storage_error(error, "sync", path) from error
+        finally:
+            os.close(descriptor)
+
+    def whole_disk(self, path: str) -> DiskOfDirectory | None:
+        return DiskOfDirectory(path) if whole_disk_sync.IS_POSSIBLE else None
 
     def read_bytes(self, path: str) -> bytes:
         try:

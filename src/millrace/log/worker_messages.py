@@ -27,6 +27,10 @@ class JobFailed(MillraceError):
         self.reason = reason
 
 
+class WorkerNotStarted(MillraceError):
+    """There was no process to be had: too many files are open, too many processes run, or memory is short."""
+
+
 class WorkerDied(MillraceError):
     """The worker process ended in the middle of a job."""
 

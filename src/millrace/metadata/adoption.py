@@ -6,7 +6,7 @@ Nothing in here ever asks for a deletion: a store that is lost, old or damaged m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -33,6 +33,19 @@ class FoundLog(NamedTuple):
 class Adoption:
     commands: list[Command] = field(default_factory=list)
     strays: list[FoundLog] = field(default_factory=list)
+
+
+def belongs_to(image: Image) -> Callable[[str, TopicId], bool | None]:
+    """Tells of a log's topic and its id whether they are those of a topic that is there; None if nothing is
+    known of either."""
+
+    def belongs(topic: str, topic_id: TopicId) -> bool | None:
+        known = image.topics.get(topic)
+        if known is not None:
+            return known.topic_id == topic_id
+        return False if topic_id in image.deleted_topics else None
+
+    return belongs
 
 
 def plan_adoption(

@@ -15,7 +15,6 @@ from millrace.metadata.commands import (
 from millrace.metadata.config_definitions import (
     BROKER_SETTINGS,
     GROUP_OWN_SETTINGS,
-    KAFKA_ONLY,
     TOPIC_SETTINGS,
     BrokerLayers,
     ConfigType,
@@ -26,9 +25,10 @@ from millrace.metadata.config_definitions import (
     check_group_configs,
     check_topic_configs,
     group_value,
+    refusal,
     split_list,
     topic_value,
-    unknown_name,
+    unknown_setting,
 )
 from millrace.metadata.errors import ContradictoryRequest, InvalidConfig, SettingNotDynamic, UnknownTopic
 from millrace.metadata.image import Image
@@ -44,8 +44,9 @@ def altered_configs(
         if name in seen:
             raise ContradictoryRequest(f"the setting {name} is altered twice in one request")
         seen[name] = None
-        if operation is AlterOperation.DELETE and name in KAFKA_ONLY:
-            # Kafka's tools clear such settings without asking whether they are set.
+        if operation is AlterOperation.DELETE and _means_nothing(name):
+            # Kafka's tools clear such settings without asking whether they are set, or can be.
+            configs.pop(name, None)
             continue
         setting = _setting(resource, name)
         if operation is AlterOperation.DELETE:
@@ -58,6 +59,11 @@ def altered_configs(
         configs[name] = value
     _check(resource, configs, layers)
     return configs
+
+
+def _means_nothing(name: str) -> bool:
+    setting = BROKER_SETTINGS.get(name)
+    return refusal(name) is not None if setting is None else bool(setting.without_effect)
 
 
 def replaced_configs(
@@ -94,12 +100,12 @@ def _setting(resource: ConfigResource, name: str) -> Setting:
         case TopicResource():
             setting = TOPIC_SETTINGS.get(name)
             if setting is None:
-                raise unknown_name(name, TOPIC_SETTINGS, "topic")
+                raise unknown_setting(name, TOPIC_SETTINGS, "topic")
             return setting
         case BrokerResource(node_id):
             setting = BROKER_SETTINGS.get(name)
             if setting is None:
-                raise unknown_name(name, BROKER_SETTINGS, "broker")
+                raise unknown_setting(name, BROKER_SETTINGS, "broker")
             if setting.update is UpdateMode.READ_ONLY:
                 raise SettingNotDynamic(
                     name, "a running broker cannot change it; set it in its file and restart"
@@ -110,7 +116,7 @@ def _setting(resource: ConfigResource, name: str) -> Setting:
         case GroupResource():
             setting = GROUP_OWN_SETTINGS.get(name)
             if setting is None:
-                raise unknown_name(name, GROUP_OWN_SETTINGS, "group")
+                raise unknown_setting(name, GROUP_OWN_SETTINGS, "group")
             return setting
 
 

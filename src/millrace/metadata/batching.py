@@ -26,6 +26,8 @@ class Step(NamedTuple):
     compares: tuple[Compare, ...]
     puts: tuple[Put, ...]
     deletes: tuple[str, ...]
+    begun_as: str = ""
+    """A key that the first step put, and that must be as it was left: nobody has given the whole up since."""
 
 
 class Batch(NamedTuple, Generic[T]):
@@ -139,9 +141,14 @@ class _Merged:
         deletes, late = list(self.deletes), list(self.late_deletes)
         if self.size <= operations_max:
             return [Step(compares, (*early, *puts), (*deletes, *late))]
-        before = [Step((), part, ()) for part in _parts(early, operations_max)]
         after = [Step((), (), part) for part in _parts(late, operations_max)]
-        return [*before, Step(compares, tuple(puts), tuple(deletes)), *after]
+        if not early:
+            return [Step(compares, tuple(puts), tuple(deletes)), *after]
+        # A batch of several steps is of one command alone, and so of one topic.
+        topic_id, _ = records.partition_of_key(early[0].key)
+        key = records.creation_key(topic_id)
+        before = [Step((), part, ()) for part in _parts([Put(key, b""), *early], operations_max)]
+        return [*before, Step(compares, tuple(puts), (*deletes, key), begun_as=key), *after]
 
 
 def _parts(items: Sequence[T], length: int) -> Iterator[tuple[T, ...]]:

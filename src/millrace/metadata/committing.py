@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from millrace.core.background import Background
 from millrace.metadata import records
 from millrace.metadata.batching import Batch, Step, decide_all, in_transactions
 from millrace.metadata.commands import Command, Policy
@@ -79,9 +80,15 @@ class CommittedImage:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._follower: asyncio.Task[None] | None = None
 
-    async def _begin(self, tasks: asyncio.TaskGroup) -> None:
+    async def _begin(self, background: Background) -> None:
         self._replace_image(image_of(await self._open_store()))
-        self._follower = tasks.create_task(self._follow(), name="metadata-follow")
+        # A broker that hears nothing of the cluster would act on what is long gone.
+        self._follower = background.keep(
+            "metadata-follow",
+            self._follow,
+            fatal=(StoreWentBack,),
+            give_up=lambda error: background.cannot_go_on("metadata-follow", error),
+        )
 
     async def _open_store(self) -> Snapshot:
         """What the store holds. Brokers may be started together with it, or before it: give it time to come
@@ -204,9 +211,13 @@ class CommittedImage:
                 done.partitions += len(step.puts)
 
     async def _commit(self, batch: Batch[T]) -> int:
-        revision = 0
+        revision = begun_at = 0
         for step in batch.steps:
-            revision = await self._store.commit(compares=step.compares, puts=step.puts, deletes=step.deletes)
+            compares = step.compares
+            if step.begun_as:
+                compares = (*compares, Compare(step.begun_as, begun_at))
+            revision = await self._store.commit(compares=compares, puts=step.puts, deletes=step.deletes)
+            begun_at = begun_at or revision
         return revision
 
     async def _wait_for_revision(self, revision: int) -> None:
@@ -255,8 +266,14 @@ class CommittedImage:
         if image.revision < old.revision:
             raise StoreWentBack(seen=old.revision, found=image.revision)
         self.image = image
+        failure: Exception | None = None
         for callback in list(self._callbacks):
-            callback(old, image)
+            try:
+                callback(old, image)
+            except Exception as error:  # noqa: BLE001 - raised below, when everybody knows the image
+                failure = failure or error
         for revision, arrived in self._waiting:
             if revision <= image.revision and not arrived.done():
                 arrived.set_result(None)
+        if failure is not None:
+            raise failure

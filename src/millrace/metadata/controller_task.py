@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.core.ids import NodeId, TopicId
+from millrace.core.ids import NodeId, TopicId, format_topic_id
 from millrace.metadata import records
 from millrace.metadata.errors import MetadataError
 from millrace.metadata.filling import filled
 from millrace.metadata.image import Image, TopicState
+from millrace.metadata.leftovers import Leftover, find_leftovers
 from millrace.metadata.service import Metadata
 
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 200
+LEFTOVER_AGE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +55,13 @@ class ControllerTask:
         """The image up to which all is settled by this broker, while it is the controller."""
         self._office_revision = 0
         self._next_rebalance_s = 0.0
+        self._leftovers: dict[TopicId, tuple[Leftover, float]] = {}
+        """What was unfinished when this controller last looked, and since when it has been as it is."""
 
     async def run(self) -> None:
         unsubscribe = self._metadata.subscribe(lambda old, new: self._changed.set())
         loop = asyncio.get_running_loop()
+        self._settled = None
         self._next_rebalance_s = loop.time() + self._settings().rebalance_interval_ms / 1000
         try:
             while True:
@@ -100,10 +105,12 @@ class ControllerTask:
             log.info("this broker is the controller now", extra={"epoch": image.controller_revision})
             self._office_revision = image.controller_revision
             self._settled = None
+            self._leftovers = {}
         await self._settle(image)
         if metadata.image.filling:
             await self._fill()
         if is_rebalance_due:
+            await self._clear_up()
             await self._rebalance()
 
     async def _settle(self, image: Image) -> None:
@@ -147,6 +154,25 @@ class ControllerTask:
         if done:
             await metadata.end_filling(done, controller_revision=office)
             log.info("new brokers have their share of the replicas", extra={"brokers": done})
+
+    async def _clear_up(self) -> None:
+        """Remove partitions of creations and deletions that were cut short: broker and client may be gone.
+
+        Time does not make it safe, it only spares creations that are slow: one whose beginning was removed
+        cannot end, and begins anew."""
+        now_s = asyncio.get_running_loop().time()
+        known = self._leftovers
+        self._leftovers = {}
+        for leftover in find_leftovers(self._metadata.image):
+            since = known.get(leftover.topic_id)
+            since_s = now_s if since is None or since[0] != leftover else since[1]
+            if now_s - since_s < LEFTOVER_AGE_S:
+                self._leftovers[leftover.topic_id] = (leftover, since_s)
+            elif await self._metadata.clear_up(leftover, controller_revision=self._office_revision):
+                log.info(
+                    "partitions that no topic counts are removed from the store",
+                    extra={"topic_id": format_topic_id(leftover.topic_id), "partitions": len(leftover.keys)},
+                )
 
     async def _rebalance(self) -> None:
         settings = self._settings()

@@ -51,6 +51,7 @@ class _Edits:
     filling: dict[NodeId, int | None] = field(default_factory=dict)
     configs: list[KeyChange] = field(default_factory=list)
     deleted: dict[TopicId, DeletedTopic | None] = field(default_factory=dict)
+    creations: dict[TopicId, int | None] = field(default_factory=dict)
     single: list[KeyChange] = field(default_factory=list)
 
 
@@ -74,6 +75,9 @@ def _fold(image: Image, revision: int, changes: Iterable[KeyChange]) -> Image:
     if edits.deleted:
         puts = {topic_id: topic for topic_id, topic in edits.deleted.items() if topic is not None}
         changed = replace(changed, deleted_topics=changed.deleted_topics.updated(puts, edits.deleted))
+    if edits.creations:
+        begun = {topic_id: revision for topic_id, revision in edits.creations.items() if revision is not None}
+        changed = replace(changed, creations=changed.creations.updated(begun, edits.creations))
     for change in edits.configs:
         changed = _with_configs(changed, change)
     for change in edits.single:
@@ -117,6 +121,9 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
             edits.deleted[deleted_id] = (
                 None if value is None else records.decode_deleted_topic(deleted_id, value, mod_revision)
             )
+        elif key.startswith(records.CREATIONS):
+            created_id = parse_topic_id(key.removeprefix(records.CREATIONS))
+            edits.creations[created_id] = None if value is None else mod_revision
         else:
             # Also what a newer version may have put there: it means nothing to us.
             edits.single.append(change)

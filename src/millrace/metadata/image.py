@@ -134,6 +134,8 @@ class Image:
     deleted_topics: PersistentMap[TopicId, DeletedTopic]
     unclaimed: PersistentMap[TopicId, Mapping[int, PartitionState]]
     """Partitions that no topic record counts, yet or any more."""
+    creations: PersistentMap[TopicId, int]
+    """Topics of which partitions are being made, with the revision at which that began."""
     next_producer_id: int
     producer_ids_revision: int
 
@@ -188,6 +190,7 @@ EMPTY: Final = Image(
     config_revisions=MappingProxyType({}),
     deleted_topics=PersistentMap(),
     unclaimed=PersistentMap(),
+    creations=PersistentMap(),
     next_producer_id=0,
     producer_ids_revision=0,
 )

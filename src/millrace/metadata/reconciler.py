@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from millrace.core.background import Background
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicId
 from millrace.metadata.config_definitions import BrokerLayers, TopicSettings, topic_settings
@@ -84,15 +85,18 @@ class Reconciler:
         """Topics of which it was said that they cannot be started."""
         self._undeleted: dict[TopicId, None] = {}
         """Deleted topics of which it was said that their logs are still there."""
+        self._unreleased: dict[TopicId, Sequence[int]] = {}
+        """Replicas that live elsewhere, and whose logs could not be deleted here yet."""
         self._changed = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Make the present image so, then follow it in a task of `tasks`."""
+    async def start(self, background: Background) -> None:
+        """Make the present image so, then follow it in the background."""
         self._metadata.subscribe(lambda old, new: self._changed.set())
         await self._apply(self._metadata.image)
-        self._task = tasks.create_task(self._run(), name="metadata-reconcile")
+        # What was not applied is still to be: nobody else will say that it has changed.
+        self._task = background.keep("metadata-reconcile", self._run, reset=self._changed.set)
 
     def close(self) -> None:
         """Follow the image no longer. What is under way stays undone; the next start finishes it."""
@@ -152,6 +156,7 @@ class Reconciler:
             self._settings.pop(topic_id, None)
             self._failed.pop(topic_id, None)
             self._unstarted.pop(topic_id, None)
+            self._unreleased.pop(topic_id, None)
         confirmed = await self._delete_logs(image)
         if self._layers is not layers:
             # Every topic's settings may be different, also of those that did not change themselves.
@@ -258,14 +263,30 @@ class Reconciler:
         try:
             await self._replicas.release(topic, partitions)
         except MillraceError as error:
-            log.warning("topic %s: logs that moved away are still here: %s", topic.name, error)
+            if topic.topic_id not in self._unreleased:
+                log.warning("topic %s: logs that moved away are still here: %s", topic.name, error)
+            known = self._unreleased.get(topic.topic_id, ())
+            self._unreleased[topic.topic_id] = tuple(dict.fromkeys([*known, *partitions]))
+            self._failed[topic.topic_id] = None
+        else:
+            self._unreleased.pop(topic.topic_id, None)
 
     async def _retry(self) -> None:
         failed, self._failed = self._failed, {}
         for topic_id in failed:
             topic = self.applied.topics_by_id.get(topic_id)
-            if topic is not None:
-                await self._start(topic, range(len(topic.partitions)))
+            if topic is None:
+                continue
+            elsewhere = [
+                number
+                for number in self._unreleased.get(topic_id, ())
+                if self._node_id not in topic.partitions[number].replicas
+            ]
+            if elsewhere:
+                await self._release(topic, elsewhere)
+            else:
+                self._unreleased.pop(topic_id, None)
+            await self._start(topic, range(len(topic.partitions)))
 
     def _finish(self, image: Image) -> None:
         self.applied = image

@@ -3,6 +3,8 @@ meaning.
 
 A topic's record is the commit point of the topic: partitions are written before it and removed after it, and
 count only up to the number that it names. So a change of many partitions may take several transactions.
+A creation in several begins with a record of its own, which its last transaction compares and removes: or
+else whoever clears up what was left unfinished could take the partitions of a creation that still goes on.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ BROKER_CONFIGS: Final = "configs/brokers/"
 GROUP_CONFIGS: Final = "configs/groups/"
 DELETED_TOPICS: Final = "deleted_topics/"
 NAME_GUARDS: Final = "topic_name_guards/"
+CREATIONS: Final = "creations/"
 
 
 def topic_key(name: str) -> str:
@@ -63,6 +66,11 @@ def partition_key(topic_id: TopicId, partition: int) -> str:
 def partition_of_key(key: str) -> tuple[TopicId, int]:
     topic_id, _, partition = key.removeprefix(PARTITIONS).partition("/")
     return parse_topic_id(topic_id), int(partition)
+
+
+def creation_key(topic_id: TopicId) -> str:
+    """There while partitions are written that the topic's record does not count yet."""
+    return CREATIONS + format_topic_id(topic_id)
 
 
 def broker_key(node_id: int) -> str:

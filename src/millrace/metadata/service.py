@@ -6,15 +6,16 @@ the broker asked for it, this broker) has the change.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from millrace.core.background import Background
 from millrace.core.clock import IdSource
 from millrace.core.ids import Epoch, NodeId, TopicId, format_topic_id
+from millrace.metadata import records
 from millrace.metadata.adoption import FoundLog, plan_adoption
 from millrace.metadata.commands import (
     AllocateProducerIds,
@@ -43,6 +44,7 @@ from millrace.metadata.commands import (
 from millrace.metadata.committing import CommittedImage
 from millrace.metadata.errors import (
     ClusterMismatch,
+    Conflict,
     LeaseExpired,
     MetadataError,
 )
@@ -55,7 +57,8 @@ from millrace.metadata.leadership import (
     settle_partitions,
     withdraw_replicas,
 )
-from millrace.metadata.store import LeaseId, Store
+from millrace.metadata.leftovers import Leftover, steps_to_clear
+from millrace.metadata.store import Compare, LeaseId, Store
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +96,12 @@ class Metadata(CommittedImage):
 
     # Life.
 
-    async def start(self, tasks: asyncio.TaskGroup, *, found_cluster_id: str | None = None) -> None:
-        """Open the store, load the image, settle the cluster's id, and follow the store in a task of `tasks`.
+    async def start(self, background: Background, *, found_cluster_id: str | None = None) -> None:
+        """Open the store, load the image, settle the cluster's id, and follow the store in the background.
 
         `found_cluster_id` is what a data directory's meta.properties says. A new store takes it over; one
-        that belongs to another cluster is refused. A store that goes back ends the task group with
-        StoreWentBack."""
-        await self._begin(tasks)
+        that belongs to another cluster is refused. A store that goes back is fatal: StoreWentBack."""
+        await self._begin(background)
         if self.image.cluster_id == "":
             cluster_id = found_cluster_id or format_topic_id(self._ids.topic_id())
             await self._submit([SetClusterId(cluster_id)], _nothing, is_local=False)
@@ -357,6 +359,17 @@ class Metadata(CommittedImage):
         commands = [EndFilling(node_id, controller_revision) for node_id in node_ids]
         for outcome in await self._submit(commands, _nothing, is_local=False):
             _or_raise(outcome)
+
+    async def clear_up(self, leftover: Leftover, *, controller_revision: int) -> bool:
+        """Remove what a creation or deletion that was cut short has left. False if somebody is at it."""
+        guard = Compare(records.CONTROLLER_KEY, controller_revision)
+        try:
+            for step in steps_to_clear(leftover, guard, operations_max=self._store.operations_max):
+                revision = await self._store.commit(compares=step.compares, deletes=step.deletes)
+                await self._wait_for_revision(revision)
+        except Conflict:
+            return False
+        return True
 
     # Logs on this broker's disks.
 

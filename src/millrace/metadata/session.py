@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.core.background import Background
 from millrace.core.ids import TopicId
 from millrace.metadata.committing import OPEN_MS_MAX
 from millrace.metadata.errors import (
@@ -164,11 +165,16 @@ class BrokerSession:
                 extra={"partitions": changed, "is_trusted": is_trusted, "is_empty": is_empty},
             )
 
-    async def enter(self, tasks: asyncio.TaskGroup) -> None:
-        """Register, and keep the registration alive in a task of `tasks`."""
+    async def enter(self, background: Background) -> None:
+        """Register, and keep the registration alive in the background."""
         self._metadata.subscribe(self._image_changed)
         await self._register_again()
-        self._task = tasks.create_task(self._run(), name="broker-session")
+        self._task = background.keep(
+            "broker-session",
+            self._run,
+            fatal=(NodeIdInUse,),
+            give_up=lambda error: background.cannot_go_on("broker-session", error),
+        )
 
     def will_leave(self) -> None:
         """Others notice that this broker closes its ports and end its lease, maybe before it does: then it is

@@ -8,12 +8,9 @@ be behind what was acknowledged.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from millrace.wire.batch_header import HEADER, HEADER_SIZE
-
-NO_LINEAGE: Final = -1
-"""As the epoch last fetched: the log has no record whose history could differ from the leader's."""
 
 
 class FollowerLog(Protocol):
@@ -63,13 +60,21 @@ class StartOver:
 
 
 @dataclass(frozen=True, slots=True)
+class StartInside:
+    """The log is empty, and the leader's log begins in the middle of these records' first batch, because the
+    records before were deleted: keep the batch whole, as the leader does, and begin where the log began."""
+
+    records: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class MoveStart:
     """The leader has deleted what is below."""
 
     offset: int
 
 
-Repair: TypeAlias = Truncate | StartOver | MoveStart
+Repair: TypeAlias = Truncate | StartOver | StartInside | MoveStart
 """What takes more than an append, and is done before the partition is fetched again."""
 
 
@@ -88,7 +93,9 @@ def take(log: FollowerLog, asked_offset: int, fetched: Fetched) -> Repair | None
     records = fetched.records
     if records is not None and len(records) >= HEADER_SIZE:
         if HEADER.unpack_from(records)[0] < log.log_end_offset:
-            return None
+            repair = _end_is_inside(log, records)
+            if repair is not None:
+                return repair
         log.append_replicated(records)
     advance_high_watermark(log, fetched.high_watermark)
     if fetched.log_start_offset > log.log_start_offset:
@@ -96,6 +103,19 @@ def take(log: FollowerLog, asked_offset: int, fetched: Fetched) -> Repair | None
         if offset > log.log_start_offset:
             return MoveStart(offset)
     return None
+
+
+def _end_is_inside(log: FollowerLog, records: memoryview) -> Repair | None:
+    """What to do when the leader's batch begins before our end: if it reaches beyond it, the leader has one
+    batch where our log ends. Otherwise None: then the leader sent what nobody asked for."""
+    header = HEADER.unpack_from(records)
+    base_offset, last_offset = header[0], header[0] + header[6]
+    if last_offset < log.log_end_offset:
+        return None
+    if log.log_end_offset == log.log_start_offset:
+        return StartInside(bytes(records))
+    # Left of a start inside a batch that a power loss cut short. The leader's batch takes its place.
+    return Truncate(base_offset)
 
 
 def advance_high_watermark(log: FollowerLog, leader_high_watermark: int) -> None:

@@ -13,10 +13,10 @@ from typing import Final
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.log.appending import Appended
-from millrace.log.errors import LogDirectoryOffline
+from millrace.log.errors import LogDirectoryOffline, StorageError
 from millrace.log.log_files import StagedBatch
+from millrace.log.log_slice import LogSlice
 from millrace.log.partition_log import PartitionLog
-from millrace.log.segment import LogSlice
 from millrace.log.transactions import EndMarker, check_marker
 from millrace.replica.following import Fetched, Repair, take
 from millrace.replica.leadership import Leadership
@@ -298,6 +298,14 @@ class Partition:
         return appended
 
     def _settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
+        try:
+            self._show_settled(staged, error)
+        finally:
+            # Whatever may be wrong with those who read: the ones who wrote wait for an answer.
+            assert self.answer_staged is not None
+            self.answer_staged(self, staged, error)
+
+    def _show_settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
         log, stats = self.log, self.stats
         if error is None:
             size_bytes = 0
@@ -313,8 +321,6 @@ class Partition:
             self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
         else:
             stats.produces_failed += len(staged)
-        assert self.answer_staged is not None
-        self.answer_staged(self, staged, error)
 
     def _append_with_followers(self, records: memoryview, now_ms: int, refused_bits: int) -> Appended:
         self.refuse_unless_leader()
@@ -377,7 +383,11 @@ class Partition:
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has written in its transaction here before, so that it is known to be open."""
-        entry = self.log.producers.entries.get(producer_id)
+        try:
+            entry = self.log.producers.entries.get(producer_id)
+        except StorageError:
+            # Not known: whoever asks has it verified, and the append says what is wrong with the disk.
+            return False
         return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset >= 0
 
     def is_acknowledged(self, appended: Appended) -> bool:

@@ -1,5 +1,5 @@
-"""What people do to a cluster while it is used: topics come, grow and go, settings change, replicas move,
-leaders are put back. Each is one step of a scenario, to be mixed with faults."""
+"""What people do to a cluster while it is used: topics come, grow and go, records are deleted, settings
+change, replicas move, leaders are put back. Each is one step of a scenario, to be mixed with faults."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from millrace.sim import faults
 from millrace.sim.clients.admin import (
+    delete_records_behind,
     delete_topic,
     elect_preferred_leaders,
     grow_topic,
@@ -16,14 +17,18 @@ from millrace.sim.clients.admin import (
 from millrace.sim.clients.consumer import Consumer
 from millrace.sim.clients.producer import IdempotentProducer
 from millrace.sim.history import TopicDeleted
-from millrace.sim.run import PARTITIONS, Run
+from millrace.sim.run import COPIES, PARTITIONS, Run
 
 GROWING_MAX: Final = 3
 """Topics of a run: each has clients of its own until the end."""
 GROWN_TO: Final = 3
+CROWD_TOPICS: Final = 4
+CROWD_PARTITIONS: Final = 100
 CALL_OFF_CHANCE: Final = 0.2
 KILL_CHANCE: Final = 0.4
 FEWER_REPLICAS_CHANCE: Final = 0.25
+KEPT_MAX: Final = 12
+"""Records that are left: a few batches, of which the first is mostly cut in two."""
 SETTINGS: Final = (
     ("internal.segment.bytes", ("4096", "16384", "65536")),
     ("flush.messages", ("1", "1000", None)),
@@ -32,8 +37,10 @@ SETTINGS: Final = (
 )
 
 
-async def fleeting_topic(run: Run) -> None:
-    """A topic is deleted and created again under its name, with clients that do not know (F29)."""
+async def fleeting_topic(run: Run, *, restart_chance: float = 0.0) -> None:
+    """A topic is deleted and created again under its name, with clients that do not know (F29).
+
+    A broker that is started again just then has to tell what is new from what it did not get rid of."""
     cluster = run.cluster
     number = run.next_number()
     name = "fleeting"
@@ -42,6 +49,8 @@ async def fleeting_topic(run: Run) -> None:
     run.in_use[name] = None
     await run.create_topic(name)
     del run.topics[name]
+    if run.chance.random() < restart_chance:
+        await run.chance.choice((faults.restart, faults.kill))(run)
     client, process = cluster.client(f"visitor-{number}")
     producer = IdempotentProducer(client, name, PARTITIONS, run.plan.workload)
     reader_client, reader_process = cluster.client(f"watcher-{number}")
@@ -59,6 +68,19 @@ async def fleeting_topic(run: Run) -> None:
     cluster.end_client(process)
     cluster.end_client(reader_process)
     del run.in_use[name]
+
+
+async def crowd_of_logs(run: Run) -> None:
+    """Hundreds of logs come at once, and most of them go again, while the rest of the work goes on."""
+    names = [f"crowd-{run.next_number()}" for _ in range(CROWD_TOPICS)]
+    for name in names:
+        await run.create_topic(name, partitions=CROWD_PARTITIONS)
+        # Nobody writes there, so there is nothing to read and compare in the end.
+        del run.topics[name]
+    run.cluster.note(f"delete {names[1:]}")
+    for name in names[1:]:
+        while run.topic_exists(name):
+            await run.by_admin(delete_topic(run.admin, name))
 
 
 async def growing_topic(run: Run) -> None:
@@ -94,6 +116,18 @@ async def move_replicas(run: Run) -> None:
         run.cluster.note(f"call the move of {topic}-{partition} off")
         await run.by_admin(reassign(run.admin, topic, partition, None))
     await run.sleep(0.0, 5.0)
+
+
+async def delete_records(run: Run) -> None:
+    """Most records of a partition go, up to an offset that is as often in the middle of a batch as not."""
+    # What was copied is compared with its copies in the end.
+    topic = run.chance.choice([name for name in run.topics if name != COPIES])
+    partition = run.chance.choice(run.topics[topic])
+    kept = run.chance.randint(0, KEPT_MAX)
+    start = await run.by_admin(
+        delete_records_behind(run.admin, topic, partition, lambda start, end: max(start, end - kept))
+    )
+    run.cluster.note(f"delete records of {topic}-{partition}: it begins at {start}")
 
 
 async def put_leaders_back(run: Run) -> None:

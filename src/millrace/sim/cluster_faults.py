@@ -8,8 +8,10 @@ from typing import Final
 
 from millrace.broker.app import Broker
 from millrace.metadata.fold import image_of
+from millrace.sim.admin_steps import delete_records
 from millrace.sim.cluster import Node
 from millrace.sim.faults import flip_bit, kill, pick_running, start_again
+from millrace.sim.history import RefusedConnections
 from millrace.sim.run import Run
 from millrace.sim.store_client import STORE_HOST
 from millrace.sim.volume import SimVolume
@@ -166,6 +168,57 @@ async def empty_disk(run: Run) -> None:
     await start_again(run, node, (0.5, 10.0))
     # A second disk must not go before the first is whole again: three copies bear one such loss at a time.
     await run.sleep(60.0, 90.0)
+
+
+async def records_go_while_one_is_away(run: Run) -> None:
+    """The records that a broker needs next are deleted while it is down, up to the middle of a batch. It
+    comes back with what it had, or with nothing."""
+    if not all(node.is_ready for node in run.nodes):
+        return
+    node = run.chance.choice(run.nodes)
+    is_empty = run.chance.random() < 0.5
+    if is_empty:
+        node.lose_power()
+        run.cluster.note(f"broker {node.node_id} gets an empty disk")
+        node.volume = SimVolume(run.cluster.fork(), wall_ms=node.clock.wall_ms)
+    else:
+        node.kill()
+    await run.sleep(5.0, 15.0)
+    for _ in range(run.chance.randint(2, 6)):
+        await delete_records(run)
+    await start_again(run, node, (0.5, 3.0))
+    if is_empty:
+        await run.sleep(60.0, 90.0)
+
+
+async def refuse_connections(run: Run) -> None:
+    """Something in front of a broker refuses every new connection in its place, while it runs on and what is
+    connected stays so, or is reset."""
+    node = pick_running(run)
+    if node is None or node.process is None:
+        return
+    cluster, process = run.cluster, node.process
+    cluster.note(f"connections to broker {node.node_id} are refused")
+    before = cluster.registrations.lost_count(node.host)
+    cluster.network.refuse(node.host)
+    cluster.registrations.expect_mistakes(node.host, are_possible=True)
+    for _ in range(run.chance.randint(2, 6)):
+        other = run.chance.choice([each for each in run.nodes if each is not node])
+        cluster.network.reset_connections(process, other.host)
+        await run.sleep(1.0, 10.0)
+    cluster.network.stop_refusing(node.host)
+    # Who is just knocking may still be wrong about it.
+    await run.sleep(1.0)
+    cluster.registrations.expect_mistakes(node.host, are_possible=False)
+    cluster.note(f"broker {node.node_id} can be connected to again")
+    cluster.history.add(
+        RefusedConnections(
+            at=int(cluster.loop.time() * 1000),
+            node_id=node.node_id,
+            leases_lost=cluster.registrations.lost_count(node.host) - before,
+            others=len(run.nodes) - 1,
+        )
+    )
 
 
 async def rolling_restart(run: Run) -> None:

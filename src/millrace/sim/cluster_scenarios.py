@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from millrace.sim import admin_steps, cluster_faults, directory_faults, faults
+from millrace.sim import admin_steps, bit_flips, cluster_faults, directory_faults, faults, growth, shortages
 from millrace.sim.clients.producer import Workload
 from millrace.sim.mixtures import BY_PEOPLE, OF_ONE_MACHINE, OF_THE_CLUSTER
 from millrace.sim.older_broker import OlderBroker
@@ -50,6 +50,25 @@ THROTTLED: Final = replace(
     },
 )
 """Whoever is behind may have a few batches each second, and less than one where they are large."""
+SCRUBBING: Final = replace(
+    THREE,
+    settings={**_FASTER, **bit_flips.SCRUBBING},
+    topic_configs={**_SAFE, **bit_flips.SMALL_SEGMENTS},
+)
+UNREAD: Final = replace(
+    THREE,
+    with_readers=False,
+    with_groups=False,
+    workload=Workload(pause_s=0.3),
+    settings={**_FASTER, "log.retention.check.interval.ms": "5000", "log.initial.task.delay.ms": "1000"},
+    topic_configs={
+        **_SAFE,
+        "retention.bytes": "40000",
+        "internal.segment.bytes": "8192",
+        "file.delete.delay.ms": "1000",
+    },
+)
+"""Nobody asks what is stable, and what is stored stays as much as it is."""
 UPGRADED: Final = replace(THREE, first_broker=OlderBroker)
 TWO_DIRECTORIES: Final = Plan(
     nodes=3,
@@ -58,6 +77,7 @@ TWO_DIRECTORIES: Final = Plan(
     settings={**_FASTER, **directory_faults.SETTINGS},
     workload=Workload(pause_s=1.0),
 )
+LARGER_BATCHES: Final = replace(THREE, workload=Workload(pause_s=1.0, values_max=10))
 CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
 
 CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
@@ -110,6 +130,18 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         about="a bit turns on one of three disks",
     ),
     Named(
+        name="C-F7-bits-anywhere",
+        play=again_and_again(bit_flips.bits_on_one),
+        plan=SCRUBBING,
+        about="bits turn in any file of one of three, which leads after that",
+    ),
+    Named(
+        name="C-F7-marker",
+        play=again_and_again(bit_flips.bit_in_a_marker),
+        plan=SCRUBBING,
+        about="the ends of transactions are damaged on one of three and mended, and it leads",
+    ),
+    Named(
         name="C-F10-directories",
         play=again_and_again(
             directory_faults.failing_directory,
@@ -119,6 +151,18 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=TWO_DIRECTORIES,
         about="one of two data directories fails, and logs move between them",
+    ),
+    Named(
+        name="C-F10-refused-calls",
+        play=again_and_again(shortages.no_descriptors, shortages.no_room_for_any_call, every_s=(0.5, 5.0)),
+        plan=THREE,
+        about="EMFILE and ENOSPC at any call to one broker's disk",
+    ),
+    Named(
+        name="C-unread-transactions",
+        play=growth.transactions_that_nobody_reads,
+        plan=UNREAD,
+        about="transactions that nobody reads, while no structure of a broker may grow with them",
     ),
     Named(
         name="C-F11-pause",
@@ -170,6 +214,20 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         about="a broker comes back with nothing",
     ),
     Named(
+        name="C-delete-records",
+        play=again_and_again(
+            cluster_faults.records_go_while_one_is_away, admin_steps.delete_records, every_s=(1.0, 6.0)
+        ),
+        plan=LARGER_BATCHES,
+        about="records are deleted up to the middle of batches, while brokers are away or lose their disks",
+    ),
+    Named(
+        name="C-refused-connections",
+        play=again_and_again(cluster_faults.refuse_connections, every_s=(1.0, 6.0)),
+        plan=THREE,
+        about="something refuses connections in the place of a broker that runs",
+    ),
+    Named(
         name="C-rolling-restart",
         play=again_and_again(cluster_faults.rolling_restart),
         plan=THREE,
@@ -208,6 +266,7 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         play=side_by_side(
             admin_steps.fleeting_topic,
             admin_steps.growing_topic,
+            admin_steps.delete_records,
             admin_steps.move_replicas,
             admin_steps.put_leaders_back,
             admin_steps.change_settings,

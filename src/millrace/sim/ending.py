@@ -15,14 +15,16 @@ from millrace.sim.clients.consumer import Consumer, read_everything
 from millrace.sim.clients.offsets import NONE_COMMITTED, fetch_offsets
 from millrace.sim.clients.reading import EARLIEST, LATEST, list_offset
 from millrace.sim.cluster import TooLate
-from millrace.sim.history import ReplicaRead, ReplicasWanted
+from millrace.sim.history import AskedInVain, ReplicaRead, ReplicasWanted
 from millrace.sim.run import END_S, ORDERS, PARTITIONS, TRANSACTION_TIMEOUT_MS, Run
 from millrace.sim.volume import SimVolume
 from millrace.wire.batch_header import BatchHeader, read_header
 from millrace.wire.records import split_batches
 
-COPIES_S: Final = 20.0
+COPIES_S: Final = 20
 """For followers to catch up and to hear what is committed."""
+ANSWERS_MAX: Final = 200
+"""To the fetches of one follower in a second that brings nothing. An idle one asks a few times."""
 
 
 class Ending:
@@ -51,7 +53,8 @@ class Ending:
     async def _read_copies(self) -> None:
         """Let followers hear what is committed, then note what each broker has, and should have."""
         await self._until_in_sync()
-        await asyncio.sleep(COPIES_S)
+        for _ in range(COPIES_S):
+            await self._watched_second()
         image = image_of(await self._cluster.store.load())
         for topic, partitions in self._run.topics.items():
             for partition in partitions:
@@ -94,7 +97,41 @@ class Ending:
         while lagging := self._out_of_sync(image_of(await self._cluster.store.load())):
             if self._cluster.loop.time() > deadline:
                 raise TooLate(f"{lagging} is not in sync after {END_S:g} s")
-            await asyncio.sleep(1.0)
+            if await self._watched_second():
+                # It will not be better in ten minutes, and a simulated second takes long like this.
+                return
+
+    async def _watched_second(self) -> bool:
+        """Let a second pass. Whether a follower has spent it with answers that changed nothing."""
+        before = self._fetches()
+        await asyncio.sleep(1.0)
+        is_spinning = False
+        for node_id, (answers, logs) in self._fetches().items():
+            answers_before, logs_before = before.get(node_id, (answers, logs))
+            if answers - answers_before > ANSWERS_MAX and logs == logs_before:
+                is_spinning = True
+                self._cluster.history.add(
+                    AskedInVain(
+                        at=int(self._cluster.loop.time() * 1000),
+                        node_id=node_id,
+                        answers=answers - answers_before,
+                    )
+                )
+        return is_spinning
+
+    def _fetches(self) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
+        """By broker, the answers that it has got as a follower, and where its logs are."""
+        found = {}
+        for node in self._run.nodes:
+            replication = None if node.broker is None else node.broker._replication
+            if node.broker is not None and replication is not None:
+                logs = [
+                    (log.log_start_offset, log.high_watermark, log.log_end_offset)
+                    for log in node.broker.directories.logs.values()
+                ]
+                answers = sum(fetcher.answers_count for fetcher in replication.fetchers.fetchers)
+                found[node.node_id] = (answers, logs)
+        return found
 
     def _out_of_sync(self, image: Image) -> str | None:
         for topic, partitions in self._run.topics.items():
@@ -128,7 +165,8 @@ class Ending:
         return end if start < end else NONE_COMMITTED
 
     async def _end_of(self, topic: str, partition: int, *, committed_only: bool, which: int = LATEST) -> int:
-        for _ in range(1_000):
+        deadline = self._cluster.loop.time() + END_S
+        while self._cluster.loop.time() < deadline:
             work = list_offset(self._run.admin, topic, partition, which, committed_only=committed_only)
             try:
                 return int(await self._run.by_admin(work))

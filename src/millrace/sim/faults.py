@@ -14,6 +14,7 @@ from millrace.sim.process import DiskSpeed
 from millrace.sim.run import Run
 from millrace.sim.store_client import STORE_HOST
 from millrace.sim.volume import UNBOUNDED
+from millrace.sim.volume import Fault as VolumeFault
 from millrace.wire.batch_header import read_header
 from millrace.wire.records import check_batch, split_batches
 
@@ -187,7 +188,7 @@ async def read_only_disk(run: Run) -> None:
     node.volume.is_read_only = True
     await run.sleep(1.0, 20.0)
     node.volume.is_read_only = False
-    await _restart_if_offline(run, node)
+    await restart_if_offline(run, node)
 
 
 async def failing_disk(run: Run) -> None:
@@ -198,10 +199,23 @@ async def failing_disk(run: Run) -> None:
     node.volume.fail(operation, errno.EIO, path_contains=".log", after=run.chance.randrange(5))
     await run.sleep(2.0, 20.0)
     node.volume.faults.clear()
-    await _restart_if_offline(run, node)
+    await restart_if_offline(run, node)
 
 
-async def _restart_if_offline(run: Run, node: Node) -> None:
+async def failing_renames(run: Run) -> None:
+    """Renames fail, one or some in a row: of a log that is deleted, of a segment, of any small file."""
+    node = run.node
+    code = run.chance.choice((errno.EBUSY, errno.EACCES, errno.EIO))
+    contains, ends = run.chance.choice((("fleeting-", "0"), ("fleeting-", "1"), (".log", ""), ("", "")))
+    after, times = (0 if ends else run.chance.randrange(6)), run.chance.randint(1, 4)
+    run.cluster.note(f"{times} renames of {contains}{ends} fail at broker {node.node_id}")
+    node.volume.faults.append(VolumeFault("rename", code, contains, after, times, ends))
+    await run.sleep(1.0, 8.0)
+    node.volume.faults[:] = [fault for fault in node.volume.faults if fault.operation != "rename"]
+    await restart_if_offline(run, node)
+
+
+async def restart_if_offline(run: Run, node: Node) -> None:
     if node.broker is not None and node.broker.directories.offline:
         node.kill()
     if not node.is_running:
@@ -255,9 +269,7 @@ async def damaged_files(run: Run) -> None:
     if names:
         name = run.chance.choice(names)
         size = len(volume.names[name].content)
-        # A topic id has no checksum: with another bit it is another topic's, and the log is put aside.
-        kinds = ("gone", "cut") if name.endswith("partition.metadata") else ("gone", "cut", "flipped")
-        kind = run.chance.choice(kinds)
+        kind = run.chance.choice(("gone", "cut", "flipped"))
         run.cluster.note(f"{name}: {kind}")
         if kind == "gone":
             volume.remove(name)

@@ -180,6 +180,25 @@ class ServedWithoutLease(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedConnections(Event):
+    """A broker that ran could not be connected to for a while, and lost so many leases meanwhile."""
+
+    node_id: int
+    leases_lost: int
+    others: int
+    """Brokers that could take it for dead, each of them once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedInVain(Event):
+    """In the quiet at the end a follower's fetches were answered so often in a second, and nothing in its
+    logs changed."""
+
+    node_id: int
+    answers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FencedItself(Event):
     """A producer without a successor was refused when it aborted a transaction that it had not begun."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from millrace.core.override import override
 from millrace.sim.census import Census
+from millrace.sim.handover import Handover, SharedWithThread
 from millrace.sim.network import Network, SimServer, SimTransport
 from millrace.sim.process import CURRENT, Process, State
 
@@ -223,21 +224,41 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """The work is done in one instant, after a while; its result may take another while to come."""
+        """The work is done in one instant, after a while; its result may take another while to come.
+
+        One instant is enough: that a thread could see or leave nothing half done is checked, since it shares
+        nothing with the loop that either changes."""
         process = CURRENT.get()
         done: asyncio.Future[T] = self.create_future()
+        handover = self._look_at(func, args)
         if process is None:
-            self.call_soon(self._work, done, 0.0, func, args)
+            self.call_soon(self._work, done, 0.0, handover, func, args)
             return done
         before = process.work_seconds()
         after = process.work_seconds() if process.chance.random() < _SPLIT_CHANCE else 0.0
-        self.call_later(before, self._work, done, after, func, args)
+        self.call_later(before, self._work, done, after, handover, func, args)
         return done
 
+    def _look_at(self, func: Callable[..., object], args: tuple[Any, ...]) -> Handover | None:
+        """Work that shares something with the loop is done all the same, and the run has failed."""
+        try:
+            return Handover(func, args)
+        except SharedWithThread as error:
+            if str(error) not in self.failures:
+                self.failures.append(str(error))
+            return None
+
     def _work(
-        self, done: asyncio.Future[T], after: float, func: Callable[..., T], args: tuple[Any, ...]
+        self,
+        done: asyncio.Future[T],
+        after: float,
+        handover: Handover | None,
+        func: Callable[..., T],
+        args: tuple[Any, ...],
     ) -> None:
         deliver: Callable[[], None]
+        if handover is not None:
+            self.failures += handover.changes()
         try:
             result = func(*args)
         except Exception as error:  # noqa: BLE001 - goes to whoever waits

@@ -27,8 +27,10 @@ OF_THE_CLUSTER: Final[Sequence[Fault]] = (
     cluster_faults.isolate,
     cluster_faults.quick_failovers,
     cluster_faults.failover_with_slow_replication,
+    cluster_faults.refuse_connections,
 )
 BY_PEOPLE: Final[Sequence[Fault]] = (
+    admin_steps.delete_records,
     admin_steps.move_replicas,
     admin_steps.put_leaders_back,
     admin_steps.change_settings,

@@ -379,6 +379,7 @@ class Network:
         self.stalled: dict[SimTransport, None] = {}
         self._cuts: dict[Link, None] = {}
         self._down: dict[str, None] = {}
+        self._refusing: dict[str, None] = {}
         self._next_port = 40_000
 
     # Faults.
@@ -396,8 +397,16 @@ class Network:
 
     def heal_all(self) -> None:
         self._cuts.clear()
+        self._refusing.clear()
         self.slow_links.clear()
         self._retransmit_soon()
+
+    def refuse(self, host: str) -> None:
+        """Nobody gets a new connection to this host, whoever listens there; the others live on."""
+        self._refusing[host] = None
+
+    def stop_refusing(self, host: str) -> None:
+        self._refusing.pop(host, None)
 
     def take_down(self, host: str) -> None:
         self._down[host] = None
@@ -457,7 +466,7 @@ class Network:
             retry_s *= 2
         server = self.listeners.get((host, port))
         await asyncio.sleep(self.latency(host, process.host))
-        if server is None or server.process.state == State.DEAD:
+        if server is None or server.process.state == State.DEAD or host in self._refusing:
             raise ConnectionRefusedError(111, f"connection to {host}:{port} refused")
         self._next_port += 1
         local = (process.host, self._next_port)

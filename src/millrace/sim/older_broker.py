@@ -6,7 +6,6 @@ What brokers say to each other has had one version only, and is the same here.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from dataclasses import replace
 from typing import Final
@@ -18,6 +17,7 @@ from millrace.broker.handlers import APIS
 from millrace.broker.handlers.api_versions import api_versions_response
 from millrace.broker.server import Server
 from millrace.coordinator.decision import Record
+from millrace.core.background import Background
 from millrace.core.override import override
 from millrace.groups.records import GroupRecordCodec
 from millrace.groups.service import Groups
@@ -85,8 +85,8 @@ class OlderBroker(Broker):
         super().__setattr__(name, value)
 
     @override
-    def _start_groups(self, tasks: asyncio.TaskGroup, metadata: Metadata) -> Groups:
-        groups = super()._start_groups(tasks, metadata)
+    def _start_groups(self, background: Background, metadata: Metadata) -> Groups:
+        groups = super()._start_groups(background, metadata)
         # Nothing is loaded before the next turn of the loop.
         groups.runtime._codec = OlderGroupRecords()
         return groups

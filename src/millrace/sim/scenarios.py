@@ -3,10 +3,11 @@ must hold is the same for all: the checkers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import admin_steps, directory_faults, faults
+from millrace.sim import admin_steps, bit_flips, directory_faults, faults, shortages
 from millrace.sim.clients.producer import Workload
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
@@ -51,9 +52,29 @@ async def store_goes_back(run: Run) -> None:
         await run.sleep(1.0, 10.0)
 
 
+async def topics_come_and_go_on_a_bad_disk(run: Run) -> None:
+    """Topics are deleted and created again while renames fail, and the broker stops and starts (F29)."""
+
+    async def fleeting_topic(run: Run) -> None:
+        await admin_steps.fleeting_topic(run, restart_chance=0.5)
+
+    await asyncio.gather(
+        again_and_again(fleeting_topic, every_s=(0.0, 0.1))(run),
+        again_and_again(faults.failing_renames, every_s=(0.2, 2.0))(run),
+    )
+
+
 SINGLE: Final = Plan()
 WITHOUT_TRANSACTIONS: Final = Plan(with_transactions=False)
+SCRUBBING: Final = Plan(
+    with_transactions=False, settings=bit_flips.SCRUBBING, topic_configs=bit_flips.SMALL_SEGMENTS
+)
 FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
+ROLLING: Final = Plan(
+    settings=FLUSH_EVERY_MESSAGE,
+    topic_configs={"internal.segment.bytes": "1024", "index.interval.bytes": "64"},
+)
+"""New files all the time, each with a name that has to last."""
 TWO_DIRECTORIES: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **directory_faults.SETTINGS})
 FEW_EPOCHS: Final = Plan(epochs_max=6)
 CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
@@ -75,6 +96,18 @@ RETAINING: Final = Plan(
     },
 )
 
+RESTLESS: Final = Plan(
+    settings={
+        "log.flush.scheduler.interval.ms": "50",
+        "log.flush.offset.checkpoint.interval.ms": "50",
+        "replica.high.watermark.checkpoint.interval.ms": "50",
+        "log.retention.check.interval.ms": "100",
+        "log.initial.task.delay.ms": "0",
+        "log.cleaner.backoff.ms": "100",
+    }
+)
+"""All background work, all the time."""
+
 SCENARIOS: Final[Sequence[Named]] = (
     Named(
         name="F5-power-loss",
@@ -95,6 +128,12 @@ SCENARIOS: Final[Sequence[Named]] = (
         about="a bit turns on disk",
     ),
     Named(
+        name="F7-bits-anywhere",
+        play=again_and_again(bit_flips.bits_anywhere),
+        plan=SCRUBBING,
+        about="bits turn in old and new files, while a broker runs or is down",
+    ),
+    Named(
         name="F8-F9-damaged-files",
         play=again_and_again(faults.damaged_files),
         plan=SINGLE,
@@ -105,6 +144,17 @@ SCENARIOS: Final[Sequence[Named]] = (
         play=again_and_again(faults.full_disk, faults.failing_disk, faults.read_only_disk),
         plan=FLUSHING,
         about="ENOSPC, EIO, read-only",
+    ),
+    Named(
+        name="F10-refused-calls",
+        play=again_and_again(
+            shortages.no_descriptors,
+            shortages.no_room_for_any_call,
+            shortages.power_loss_after_a_shortage,
+            every_s=(0.5, 5.0),
+        ),
+        plan=ROLLING,
+        about="EMFILE and ENOSPC at any call to the disk, and a power loss after it",
     ),
     Named(
         name="moving-logs",
@@ -180,6 +230,18 @@ SCENARIOS: Final[Sequence[Named]] = (
         about="delete and create again",
     ),
     Named(
+        name="F29-failing-renames",
+        play=topics_come_and_go_on_a_bad_disk,
+        plan=RETAINING,
+        about="delete and create again, while renames fail and the broker is restarted",
+    ),
+    Named(
+        name="many-logs",
+        play=again_and_again(admin_steps.crowd_of_logs, faults.slow_disk, faults.kill, every_s=(0.0, 2.0)),
+        plan=RESTLESS,
+        about="thousands of logs made and deleted while checkpoints, retention and cleaning never rest",
+    ),
+    Named(
         name="F32-slow",
         play=again_and_again(faults.slow_disk, faults.slow_link),
         plan=FLUSHING,
@@ -207,6 +269,7 @@ SCENARIOS: Final[Sequence[Named]] = (
             faults.slow_disk,
             faults.full_disk,
             faults.failing_disk,
+            faults.failing_renames,
             faults.read_only_disk,
             faults.clock_jump,
             faults.store_outage,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from millrace.core.lanes import Waits
 from millrace.log.errors import DirectoryLocked, FileMissing, StorageError
 from millrace.log.volume import Buffer, DirectoryEntry, DirectoryLock, storage_error
 
@@ -56,15 +57,27 @@ class Fault:
     path_contains: str = ""
     after: int = 0
     times: int = 1
+    path_ends: str = ""
 
     def strikes(self, operation: str, path: str) -> bool:
         if self.operation != operation or self.path_contains not in path or self.times == 0:
+            return False
+        if not path.endswith(self.path_ends):
             return False
         if self.after > 0:
             self.after -= 1
             return False
         self.times -= 1
         return True
+
+
+@dataclass(slots=True)
+class Shortage:
+    """Something that the system is short of: a share of the calls that need it fail, by chance."""
+
+    code: int
+    operations: tuple[str, ...]
+    share: float
 
 
 class SimHandle:
@@ -103,7 +116,9 @@ class SimFile:
         self._create = create
 
     def handle(self) -> SimHandle:
-        return SimHandle(self._volume, self.path, self._volume.inode(self.path, create=self._create))
+        inode = self._volume.inode(self.path, create=self._create)
+        self._volume.strike("open", self.path)
+        return SimHandle(self._volume, self.path, inode)
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._volume.write(self.path, self.handle().inode, position, bytes(data))
@@ -133,6 +148,25 @@ class SimFile:
         """Nothing is kept open."""
 
 
+class SimDisk:
+    """The whole disk, held open. As Linux does it, whoever opens it hears of errors that nobody was told of
+    before, and of those that come later; not of those that somebody else was told of."""
+
+    __slots__ = ("_path", "_told", "_volume")
+
+    def __init__(self, volume: SimVolume, path: str) -> None:
+        self._volume = volume
+        self._path = path
+        self._told = volume.write_errors_told
+
+    def sync(self) -> None:
+        volume = self._volume
+        volume.sync_everything(self._path)
+        if self._told < volume.write_errors:
+            self._told = volume.write_errors_told = volume.write_errors
+            raise storage_error(OSError(errno.EIO, os.strerror(errno.EIO)), "sync", self._path)
+
+
 class _SimLock:
     def __init__(self, volume: SimVolume, path: str) -> None:
         self._volume = volume
@@ -150,8 +184,13 @@ class SimVolume:
     capacity_bytes: int = UNBOUNDED
     is_read_only: bool = False
     faults: list[Fault] = field(default_factory=list)
+    shortage: Shortage | None = None
     cold_paths: dict[str, None] = field(default_factory=dict)
     synced_count: int = 0
+    write_errors: int = 0
+    """How often something that was in the page cache could not be written."""
+    write_errors_told: int = 0
+    """So many of them were told to somebody."""
     wall_ms: Callable[[], int] = lambda: 0
     """For the time of a file's last change, which retention falls back on."""
     names: dict[str, SimInode] = field(default_factory=dict)
@@ -163,6 +202,9 @@ class SimVolume:
     """From the name that a directory has to the one that it has on the disk."""
 
     # The volume
+
+    def lane(self, _waits: Waits, _path: str) -> None:
+        """The simulator's loop does all work by itself."""
 
     def file(self, path: str, *, create: bool = False) -> SimFile:
         return SimFile(self, path, create=create)
@@ -184,9 +226,11 @@ class SimVolume:
         return sorted(entries)
 
     def modified_ms(self, path: str) -> int:
+        self.strike("stat", path)
         return self.inode(path, create=False).modified_ms
 
     def make_directory(self, path: str) -> None:
+        self.strike("create directory", path)
         self.refuse_if_read_only("create directory", path)
         while path not in self.directories:
             self.directories[path] = None
@@ -224,19 +268,21 @@ class SimVolume:
             del self.directories[name]
 
     def sync_directory(self, path: str) -> None:
+        self.strike("open", path)
         self.strike("sync", path)
         if path not in self.directories:
             raise FileMissing("sync", path, "no such directory")
         self._settle_names(path)
 
-    @property
-    def can_sync_everything(self) -> bool:
-        return True
+    def whole_disk(self, path: str) -> SimDisk:
+        self.strike("open", path)
+        if path not in self.directories:
+            raise FileMissing("open", path, "no such directory")
+        return SimDisk(self, path)
 
     def sync_everything(self, path: str) -> None:
+        """For the disk that was opened under this path."""
         self.strike("sync", path)
-        if path not in self.directories:
-            raise FileMissing("sync", path, "no such directory")
         self.synced_count += 1
         for inode in self.names.values():
             inode.settle(inode.pending)
@@ -262,8 +308,10 @@ class SimVolume:
         durable.update({name: current[name] for name in _names_in(directory, current)})
 
     def read_bytes(self, path: str) -> bytes:
+        inode = self.inode(path, create=False)
+        self.strike("open", path)
         self.strike("read", path)
-        return bytes(self.inode(path, create=False).content)
+        return bytes(inode.content)
 
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         temporary = path + ".tmp"
@@ -283,6 +331,7 @@ class SimVolume:
     def lock(self, path: str) -> DirectoryLock:
         if path in self.locks:
             raise DirectoryLocked(os.path.dirname(path))
+        self.strike("open", path)
         self.inode(path, create=True)
         self.locks[path] = None
         return _SimLock(self, path)
@@ -291,6 +340,7 @@ class SimVolume:
         return self.capacity_bytes
 
     def free_bytes(self, path: str) -> int:
+        self.strike("stat", path)
         return max(self.capacity_bytes - self.used_bytes(), 0)
 
     # What files ask
@@ -300,7 +350,7 @@ class SimVolume:
         if inode is None:
             if not create:
                 raise FileMissing("open", path, "no such file")
-            self.strike("open", path)
+            self.strike("create", path)
             self.refuse_if_read_only("open", path)
             if os.path.dirname(path) not in self.directories:
                 raise FileMissing("open", path, "no such directory")
@@ -333,6 +383,13 @@ class SimVolume:
         for fault in self.faults:
             if fault.strikes(operation, path):
                 raise storage_error(OSError(fault.code, os.strerror(fault.code)), operation, path)
+        shortage = self.shortage
+        if (
+            shortage is not None
+            and operation in shortage.operations
+            and self.random_source.random() < shortage.share
+        ):
+            raise storage_error(OSError(shortage.code, os.strerror(shortage.code)), operation, path)
 
     def refuse_if_read_only(self, operation: str, path: str) -> None:
         if self.is_read_only:
@@ -346,7 +403,8 @@ class SimVolume:
     def fail(
         self, operation: str, code: int, *, path_contains: str = "", after: int = 0, times: int = 1
     ) -> None:
-        """Let operations fail: open, read, write, truncate, sync, rename, remove or list."""
+        """Let operations fail: open, create, read, write, truncate, sync, rename, remove, list, stat, create
+        directory."""
         self.faults.append(Fault(operation, code, path_contains, after, times))
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
@@ -370,6 +428,7 @@ class SimVolume:
         self._renamed.clear()
         self.locks.clear()
         self.faults.clear()
+        self.shortage = None
 
     def hand_over(self) -> SimVolume:
         """The same disk for the next process. Whoever still holds this object has an empty disk in hand."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.coordinator.runtime import Answer, Outcome, Runtime, Shard
+from millrace.core.background import Background, Tasks
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.java_hash import java_hash
@@ -65,6 +66,7 @@ class Transactions:
         self._topic = topic
         self._next_producer_id = next_producer_id
         self._creation: asyncio.Task[None] | None = None
+        self._background = Tasks()
         self._markers = MarkerSender(write_marker)
         self.runtime = Runtime(
             TRANSACTION_TOPIC,
@@ -77,9 +79,10 @@ class Transactions:
 
     # Life.
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
+    def start(self, background: Background) -> None:
         """Load this broker's partitions, and end what was being ended, until `stop`."""
-        self.runtime.start(tasks)
+        self._background = background
+        self.runtime.start(background)
 
     def stop(self) -> None:
         self._markers.stop()
@@ -101,7 +104,9 @@ class Transactions:
         if self._metadata.image.topics.get(TRANSACTION_TOPIC) is not None:
             return
         if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
+            self._creation = self._background.start(
+                "create-transactions-topic", self._create_topic(), is_awaited=True
+            )
         await asyncio.shield(self._creation)
 
     async def _create_topic(self) -> None:

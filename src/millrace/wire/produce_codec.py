@@ -6,7 +6,7 @@ Versions 3 to 13. From 9 on the encoding is flexible; from 13 on topics are name
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from millrace.core.ids import TopicId
@@ -27,11 +27,12 @@ _INDEX_SIZE: Final = struct.Struct(">ii")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _RESULT_V5: Final = struct.Struct(">ihqqq")
 _CLASSIC_HEAD: Final = struct.Struct(">ii")
-_FLEXIBLE_HEAD: Final = struct.Struct(">iibb")
-_SINGLE: Final = struct.Struct(">bihqqq4sib")
+_SINGLE_FORMAT: Final = "bihqqq4sib"
 """One partition: count, result, no record errors, no message, no tags, no topic tags; throttle time, no
 tags."""
-_SINGLE_SIZE: Final = _SINGLE.size + 6
+_SINGLE_SIZE: Final = struct.calcsize(f">{_SINGLE_FORMAT}") + 6
+_SINGLE_PACKERS: Final[dict[int, Callable[..., bytes]]] = {}
+"""For each size of a topic's name or id, of which there are few: the whole frame with one call."""
 _NAMES: Final[dict[str, bytes]] = {}
 """Topic names in their flexible encoding."""
 _NAMES_MAX: Final = 10_000
@@ -278,11 +279,24 @@ def encode_single_success(
         name: bytes = topic_id
     else:
         name = _NAMES.get(topic) or _remember_name(topic)
-    return (
-        # Length, correlation id, no tags; one topic.
-        _FLEXIBLE_HEAD.pack(len(name) + _SINGLE_SIZE, correlation_id, 0, 2)
-        + name
-        + _SINGLE.pack(2, partition, 0, base_offset, append_time, log_start_offset, b"\1\0\0\0", 0, 0)
+    size = len(name)
+    pack = _SINGLE_PACKERS.get(size) or _remember_packer(size)
+    # Length, correlation id, no tags; one topic with one partition; neither errors nor tags behind it.
+    return pack(
+        size + _SINGLE_SIZE,
+        correlation_id,
+        0,
+        2,
+        name,
+        2,
+        partition,
+        0,
+        base_offset,
+        append_time,
+        log_start_offset,
+        b"\1\0\0\0",
+        0,
+        0,
     )
 
 
@@ -293,6 +307,11 @@ def _remember_name(topic: str) -> bytes:
         _NAMES.clear()
     _NAMES[topic] = encoded
     return encoded
+
+
+def _remember_packer(name_size: int) -> Callable[..., bytes]:
+    pack = _SINGLE_PACKERS[name_size] = struct.Struct(f">iibb{name_size}s{_SINGLE_FORMAT}").pack
+    return pack
 
 
 def _encode_partition(result: PartitionResult, version: int) -> bytes:

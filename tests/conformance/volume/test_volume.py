@@ -262,15 +262,17 @@ def test_the_same_seed_loses_the_same() -> None:
 
 
 def test_everything_can_be_synced_at_once(place: Place) -> None:
-    if not place.volume.can_sync_everything:
+    disk = place.volume.whole_disk(place.root)
+    if disk is None:
         pytest.skip("needs Linux 5.8 or newer")
     place.volume.make_directory(place.path("below"))
     file = place.volume.file(place.path("below/a"), create=True)
     file.write_at(0, b"hello")
-    place.volume.sync_everything(place.root)
+    disk.sync()
+    disk.sync()
     assert file.read_at(0, 5) == b"hello"
     with pytest.raises(StorageError):
-        place.volume.sync_everything(place.path("absent"))
+        place.volume.whole_disk(place.path("absent"))
 
 
 def test_a_crash_keeps_what_was_synced_all_at_once() -> None:
@@ -279,7 +281,7 @@ def test_a_crash_keeps_what_was_synced_all_at_once() -> None:
     volume.file("/data/below/a", create=True).write_at(0, b"kept")
     volume.file("/data/old", create=True).write_at(0, b"moved")
     volume.rename("/data/old", "/data/new")
-    volume.sync_everything("/data")
+    volume.whole_disk("/data").sync()
     volume.file("/data/below/a").write_at(4, b"lost")
     volume.file("/data/late", create=True).write_at(0, b"lost")
     volume.crash()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from millrace.broker.connection import SLOTS_MAX, SLOTS_RESUME, Connection, Slot
+from millrace.broker.memory import HELD_PART, HELD_SHARE_BYTES, MemoryBudget
 from millrace.broker.server import Server
 from millrace.broker.wakeups import Wakeups
 
@@ -102,6 +103,98 @@ def test_a_connection_with_too_many_waiting_requests_is_read_again_when_half_of_
     assert producer.transport.is_reading
 
 
+LARGE = bytes(128 * 1024)
+"""An answer as Metadata gives it for some thousand partitions."""
+
+
+def _waiting_fetch_with_answers_behind_it(server: Any, handlers: list[Handler]) -> tuple[Peer, Slot]:
+    slots: list[Slot] = []
+    peer = Peer(server)
+    handlers[0] = lambda connection: slots.append(connection.reserve())
+    peer.receive(FRAME)
+    handlers[0] = lambda connection: connection.send(LARGE)
+    return peer, slots[0]
+
+
+def test_a_connection_with_its_share_of_held_answers_is_not_read_until_they_have_left() -> None:
+    handlers: list[Handler] = []
+    handlers.append(lambda _connection: None)
+    server = _server(Wakeups(), handlers)
+    peer, fetch = _waiting_fetch_with_answers_behind_it(server, handlers)
+    sent = 0
+    while peer.transport.is_reading:
+        peer.receive(FRAME)
+        sent += 1
+        assert sent * len(LARGE) <= HELD_SHARE_BYTES
+    budget = server.request_memory
+    assert budget.used_bytes == budget.held_bytes == HELD_SHARE_BYTES
+
+    fetch.complete(b"records")
+    assert b"".join(peer.transport.writes) == b"records" + sent * LARGE
+    peer.receive(FRAME)
+    assert peer.transport.writes[-1] == LARGE
+    assert budget.used_bytes == budget.held_bytes == 0
+
+
+def test_requests_that_were_received_by_then_are_handled_when_the_held_answers_have_left() -> None:
+    handlers: list[Handler] = [lambda _connection: None]
+    server = _server(Wakeups(), handlers)
+    peer, fetch = _waiting_fetch_with_answers_behind_it(server, handlers)
+    peer.receive(50 * FRAME)
+    assert server.request_memory.held_bytes == HELD_SHARE_BYTES
+    fetch.complete(b"records")
+    assert b"".join(peer.transport.writes) == b"records" + 50 * LARGE
+    assert peer.transport.is_reading
+
+
+def test_small_answers_behind_a_waiting_one_are_bounded_by_their_number_alone() -> None:
+    handlers: list[Handler] = [lambda _connection: None]
+    server = _server(Wakeups(), handlers)
+    peer, fetch = _waiting_fetch_with_answers_behind_it(server, handlers)
+    handlers[0] = lambda connection: connection.send(b"small")
+    for _ in range(20):
+        peer.receive(FRAME)
+    assert server.request_memory.held_bytes == 0
+    fetch.complete(b"records")
+    assert b"".join(peer.transport.writes) == b"records" + 20 * b"small"
+
+
+def test_many_connections_together_hold_answers_in_a_part_of_the_budget_only() -> None:
+    handlers: list[Handler] = [lambda _connection: None]
+    server = _server(Wakeups(), handlers)
+    limit_bytes = 8 * HELD_SHARE_BYTES
+    budget = server.request_memory = MemoryBudget(limit_bytes)
+    peers = [_waiting_fetch_with_answers_behind_it(server, handlers)[0] for _ in range(20)]
+    for peer in peers:
+        while peer.transport.is_reading:
+            peer.receive(FRAME)
+    # Each may have one that it did not know of before it was made.
+    assert budget.held_bytes <= limit_bytes // HELD_PART + len(peers) * len(LARGE)
+    assert budget.take(limit_bytes // 8)
+
+    budget.give_back(limit_bytes // 8)
+    for peer in peers:
+        peer.connection.connection_lost(None)
+    assert budget.used_bytes == budget.held_bytes == 0
+
+
+def test_large_answers_to_requests_that_came_together_leave_one_by_one() -> None:
+    """Some thousand requests fit into one read: joined, their answers would take gigabytes."""
+    server = _server(Wakeups(), [])
+    server.dispatcher.routes[1 << 16] = SimpleNamespace(
+        direct=False,
+        quick=None,
+        flexible_request=False,
+        flexible_response=False,
+        decode=lambda _buffer, _start: None,
+        handle=lambda _context, _request: LARGE,
+        stats=SimpleNamespace(record=lambda _seconds: None),
+    )
+    peer = Peer(server)
+    peer.receive(50 * FRAME)
+    assert [len(data) for data in peer.transport.writes] == 50 * [len(LARGE) + 8]
+
+
 def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
     """Hands every request to the handler that is in the list at that moment."""
 
@@ -119,4 +212,6 @@ def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
         receive_buffer=memoryview(bytearray(1024)),
         frame_bytes_max=1024,
         admit=lambda _connection: True,
+        forget=lambda _connection: None,
+        request_memory=MemoryBudget(64 * 1024 * 1024),
     )

@@ -44,7 +44,7 @@ class FakeConnection:
     def take_place(self, slot: Slot) -> None:
         self.slots.append(slot)
 
-    def slot_completed(self) -> None:
+    def slot_completed(self, _completed: object) -> None:
         self.completed += 1
 
 

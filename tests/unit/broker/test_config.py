@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from millrace.broker.config import BrokerConfig, load
 from millrace.broker.listeners import Listener
+from millrace.broker.part_settings import name_those_without_effect
 from millrace.broker.properties import parse_properties
 from millrace.metadata.errors import InvalidConfig
 
@@ -115,7 +116,13 @@ def test_named_listeners_and_ipv6_addresses() -> None:
             r"num.partitions=0: not allowed \(given with --set\) \(allowed: at least 1\)",
         ),
         ({"retention.ms": "1"}, "for a broker it is called log.retention.ms"),
-        ({"num.io.threads": "8"}, "one event loop"),
+        ({"num.io.threads": "none"}, "num.io.threads=none: not a whole number"),
+        (
+            {"sasl.jaas.config": "word"},
+            "^sasl.jaas.config: a setting of Kafka that is not accepted: ignoring",
+        ),
+        ({"controller.quorum.voters": "1@a:1,2@b:1"}, "this broker would be alone"),
+        ({"controller.listener.names": "PLAINTEXT"}, "it would serve clients"),
         ({"listeners": "here"}, "allowed: NAME://host:port"),
         ({"listeners": "PLAINTEXT://:99999"}, "not an address"),
         ({"listeners": "SSL://:9092"}, "SSL is missing in listener.security.protocol.map"),
@@ -211,3 +218,19 @@ def test_segments_too_small_for_a_topic_are_refused_at_the_start(name: str) -> N
     with pytest.raises(InvalidConfig, match=name):
         load(None, {name: "16384"}, {})
     assert load(None, {name: "1048576"}, {}).integer(name) == 1_048_576
+
+
+def test_settings_of_kafka_without_effect_are_accepted_and_named() -> None:
+    config = load(
+        None, {"num.io.threads": "8", "process.roles": "broker,controller", "num.partitions": "3"}, {}
+    )
+    assert config.without_effect == ("num.io.threads", "process.roles")
+    assert config.texts("process.roles") == ("broker", "controller")
+
+
+def test_a_start_names_the_settings_without_effect(caplog: pytest.LogCaptureFixture) -> None:
+    name_those_without_effect(load(None, {"num.partitions": "3"}, {}))
+    assert not caplog.records
+    name_those_without_effect(load(None, {"num.io.threads": "8", "log.cleaner.threads": "2"}, {}))
+    (record,) = caplog.records
+    assert record.__dict__["settings"] == "log.cleaner.threads, num.io.threads"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 from millrace.broker.local_replicas import LocalReplicas
 from millrace.core.ids import Epoch, NodeId
 from millrace.log import checkpoints
-from millrace.log.errors import LogDirectoryOffline
+from millrace.log.errors import LogDirectoryOffline, StorageError
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings
 from millrace.metadata.image import PartitionState, TopicState
 from millrace.replica.leadership import Leadership
@@ -125,3 +126,30 @@ def test_checkpoints_forget_a_replica_that_is_gone(broker: Broker, is_deleted: b
     else:
         broker.disks.run(broker.replicas.release(broker.topic, [0]))
     assert not named()
+
+
+def test_a_deletion_is_over_when_every_log_is_gone(broker: Broker) -> None:
+    """Whoever asks again after a failure finds the log that is left, and not nothing."""
+    directories = broker.disks.directories
+    broker.disks.volume.fail("rename", errno.EBUSY, path_contains=str(PARTITION))
+    with pytest.raises(StorageError):
+        broker.disks.run(broker.replicas.delete(PARTITION.topic, TOPIC_ID))
+    assert broker.partitions.find(*PARTITION) is None
+    assert directories.get(PARTITION) is not None
+    broker.disks.run(broker.replicas.delete(PARTITION.topic, TOPIC_ID))
+    assert directories.get(PARTITION) is None
+
+
+def test_a_deletion_is_not_over_while_a_disk_is_away_that_may_hold_the_log() -> None:
+    """Confirmed, the proof of the deletion would be gone, and the disk would bring the topic back."""
+    broker = Broker()
+    disks = broker.disks
+    home = disks.home()
+    disks.close()
+    disks.volume.fail("list", errno.EIO, path_contains=home)
+    directories = disks.open()
+    replicas = LocalReplicas(directories, Partitions(), node_id=ME, flush_wanted=lambda _: None)
+    assert directories.get(PARTITION) is None
+    with pytest.raises(LogDirectoryOffline):
+        disks.run(replicas.delete(PARTITION.topic, TOPIC_ID))
+    disks.dispose()

@@ -170,3 +170,124 @@ def test_answers_may_be_as_large_as_settings_allow_but_must_be_answers(
         assert len(connection.get_buffer(-1)) < 1024 * 1024, "memory is for bytes that have arrived"
 
     run_virtually(scenario())
+
+
+class DoorPeers(Peers):
+    """A peer whose port is open or closed, whether it runs or not."""
+
+    def __init__(self) -> None:
+        self.image = self.registered("first-run", 1)
+        self.is_open = True
+        self.reports: list[tuple[NodeId, str]] = []
+        super().__init__(lambda: self.image, node_id=ME, listener=None, declare_dead=self._report)
+
+    def registered(self, incarnation: str, epoch: int) -> Image:
+        broker = BrokerState(node_id=PEER, incarnation=incarnation, rack=None, endpoints=(), epoch=epoch)
+        return replace(EMPTY, brokers={PEER: broker})
+
+    async def _report(self, node_id: NodeId, incarnation: str) -> None:
+        self.reports.append((node_id, incarnation))
+        self.image = EMPTY
+
+    @override
+    async def _connect(self, broker: BrokerState) -> PeerConnection:
+        await asyncio.sleep(0.001)
+        if not self.is_open:
+            raise ConnectionRefusedError(111, "refused")
+        return PeerConnection(broker.node_id, broker.incarnation, "broker-1")
+
+    async def loses_a_connection(self) -> None:
+        self.suspect(PEER)
+        await asyncio.sleep(0.1)
+
+
+def test_a_peer_that_connects_but_cannot_be_connected_to_keeps_its_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its advertised address may be wrong: that it refuses says nothing about its process."""
+
+    async def scenario() -> None:
+        peers = DoorPeers()
+        peers.is_open = False
+        for _ in range(5):
+            peers.met(PEER)
+            await peers.loses_a_connection()
+            with pytest.raises(PeerUnreachable):
+                await peers.open(PEER)
+            await asyncio.sleep(20.0)
+        assert peers.reports == []
+        peers.stop()
+
+    run_virtually(scenario())
+    assert "cannot be connected to at the address that it advertises" in caplog.text
+
+
+def test_a_peer_that_only_ever_connected_here_is_reported_dead_as_soon_as_its_port_is_closed() -> None:
+    async def scenario() -> None:
+        peers = DoorPeers()
+        peers.met(PEER)
+        await asyncio.sleep(0.1)
+        peers.is_open = False
+        await peers.loses_a_connection()
+        assert peers.reports == [(PEER, "first-run")]
+        peers.stop()
+
+    run_virtually(scenario())
+
+
+def test_a_peer_that_connects_before_it_listens_is_reported_dead_like_any_other() -> None:
+    async def scenario() -> None:
+        peers = DoorPeers()
+        peers.is_open = False
+        peers.met(PEER)
+        await asyncio.sleep(0.2)
+        peers.is_open = True
+        await asyncio.sleep(0.5)
+        peers.is_open = False
+        await peers.loses_a_connection()
+        assert peers.reports == [(PEER, "first-run")]
+        peers.stop()
+
+    run_virtually(scenario())
+
+
+def test_a_process_that_survived_its_death_is_not_reported_again() -> None:
+    """A firewall that refuses in its place would take its lease again and again."""
+
+    async def scenario() -> None:
+        peers = DoorPeers()
+        await peers.open(PEER)
+        peers.is_open = False
+        await peers.loses_a_connection()
+        assert peers.reports == [(PEER, "first-run")]
+        for epoch in range(2, 5):
+            peers.image = peers.registered("first-run", epoch)
+            peers.met(PEER)
+            await peers.loses_a_connection()
+        assert len(peers.reports) == 1
+        peers.image = peers.registered("second-run", 5)
+        peers.is_open = True
+        await peers.open(PEER)
+        peers.is_open = False
+        await peers.loses_a_connection()
+        assert peers.reports[1:] == [(PEER, "second-run")], "of the next process a refusal is proof again"
+        peers.stop()
+
+    run_virtually(scenario())
+
+
+def test_a_registration_that_was_made_meanwhile_is_not_ended() -> None:
+    """Whoever registers again while its port is tried is alive."""
+
+    async def scenario() -> None:
+        peers = DoorPeers()
+        await peers.open(PEER)
+        peers.is_open = False
+        peers.suspect(PEER)
+        await asyncio.sleep(0)
+        peers.image = peers.registered("first-run", 2)
+        await asyncio.sleep(0.1)
+        assert peers.reports == []
+        peers.stop()
+
+    run_virtually(scenario())

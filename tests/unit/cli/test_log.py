@@ -61,3 +61,12 @@ def test_verify_names_the_place_of_damage_and_fails(partition: Path) -> None:
 
 def test_a_path_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
     assert CliRunner().invoke(CLI, ["log", "verify", str(tmp_path / "absent")]).exit_code == 2
+
+
+def test_verify_says_when_each_log_was_last_scrubbed(partition: Path) -> None:
+    (partition.parent / "scrub-time-checkpoint").write_text(
+        f"0\n1\n{partition.name.replace('-', ' ')} 1700000000000\n"
+    )
+    wanted = f"{partition.name}: last scrubbed 2023-11-14T22:13:20+00:00"
+    for path in (partition, partition.parent):
+        assert wanted in CliRunner().invoke(CLI, ["log", "verify", str(path)]).stdout.splitlines()

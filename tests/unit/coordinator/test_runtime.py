@@ -31,6 +31,7 @@ from millrace.replica.partitions import Partitions
 from millrace.sim.volume import Fault, SimVolume
 from millrace.wire.records import ControlMarker, ControlType, build_batch, build_marker
 from millrace.wire.records import Record as StoredRecord
+from tests.harness.background import background
 from tests.unit.log.support import TOPIC_ID, Disk
 
 TOPIC = "__counters"
@@ -150,7 +151,7 @@ class World:
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[Shelf]:
-        async with asyncio.TaskGroup() as tasks:
+        async with background() as tasks:
             self.runtime.start(tasks)
             await self.loaded()
             yield self.shelf
@@ -332,7 +333,7 @@ def test_losing_the_partition_ends_the_shard(world: World) -> None:
 def test_a_shard_that_is_being_loaded_says_so(world: World) -> None:
     async def work() -> None:
         world.lead()
-        async with asyncio.TaskGroup() as tasks:
+        async with background() as tasks:
             assert isinstance(world.runtime.submit(0, Get("a")), NotCoordinator)
             world.runtime.start(tasks)
             assert isinstance(world.runtime.submit(0, Get("a")), CoordinatorLoading)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from millrace.coordinator.errors import NotCoordinator
-from millrace.coordinator.turns import TRY_EVERY
+from millrace.coordinator.turns import TRY_EVERY, Turns, tell
 from millrace.core.errors import MillraceError
+from millrace.core.override import override
 from millrace.log.config import LogConfig
 from millrace.log.volume import DiskVolume
 from millrace.sim.volume import Fault, SimVolume
@@ -262,3 +263,41 @@ def test_a_bug_keeps_nobody_waiting(world: World, monkeypatch: pytest.MonkeyPatc
 
     world.run(work())
     world.disk.dispose()
+
+
+class FailsToAnswer(Told):
+    @override
+    def settled(self, error: MillraceError | None) -> None:
+        super().settled(error)
+        raise RuntimeError("a bug")
+
+
+def test_one_answer_that_fails_leaves_no_other_unanswered() -> None:
+    told = [Told(), FailsToAnswer(), Told()]
+    tell(told, None)
+    assert [each.outcomes for each in told] == [[None], [None], [None]]
+
+
+def test_one_partition_that_fails_leaves_no_other_unsettled() -> None:
+    settled: list[str] = []
+
+    class Partition:
+        staged_count = 1
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def settle(self) -> bool:
+            settled.append(self._name)
+            if self._name == "broken":
+                raise RuntimeError("a bug")
+            return True
+
+    async def work() -> None:
+        turns = Turns()
+        for name in ("first", "broken", "last"):
+            turns.add(Partition(name), asyncio.get_running_loop())
+        await asyncio.sleep(0)
+
+    asyncio.run(work())
+    assert settled == ["first", "broken", "last"]

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from millrace.core.ids import TopicPartition
 from millrace.log.config import LogConfig
+from millrace.log.directory_settings import DirectorySettings
 from millrace.log.log_directories import LogDirectories
-from millrace.log.log_directory import DirectorySettings
 from millrace.log.partition_log import PartitionLog
+from millrace.log.settling import BelongsTo
 from millrace.sim.volume import SimVolume
 from tests.unit.log.support import PARTITION, TOPIC_ID, CountingIds, FixedClock
 
@@ -32,6 +33,7 @@ class Disks:
         self.loop = asyncio.new_event_loop()
         self.moved: list[tuple[PartitionLog, PartitionLog]] = []
         self.directory_ids: tuple[str, ...] = ()
+        self.belongs_to: BelongsTo = lambda topic, topic_id: None
         self.directories = self.open()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -49,7 +51,7 @@ class Disks:
         directories.mover.installed = lambda original, copy: self.moved.append((original, copy))
         self.run(directories.open())
         self.directory_ids = directories.ensure_identity(node_id=1, cluster_id="c")
-        self.run(directories.load(lambda partition: self.config))
+        self.run(directories.load(lambda partition: self.config, belongs_to=self.belongs_to))
         self.directories = directories
         return directories
 

@@ -61,14 +61,42 @@ def test_a_power_loss_takes_no_entry(rolls: bool) -> None:
     disk.dispose()
 
 
-def test_a_marker_without_its_entry_stops_the_directory() -> None:
-    """A full disk at the wrong moment: the marker is written, its entry is not (F10)."""
+@pytest.mark.parametrize(
+    "operation, code", [("write", errno.ENOSPC), ("open", errno.EMFILE)], ids=["full", "no descriptor"]
+)
+def test_an_entry_that_the_disk_refuses_waits_and_hides_the_aborted_meanwhile(
+    operation: str, code: int
+) -> None:
+    """The marker is written, its entry is not: readers must not see what was aborted, and no flush may count
+    before the entry is stored, since only what is behind the recovery point is made anew (F10)."""
     volume = SimVolume(random.Random(1))
     disk = Disk(volume, "/data")
     leader = leader_of(disk)
-    volume.fail("write", errno.ENOSPC, path_contains=".txnindex")
+    volume.fail(operation, code, path_contains=".txnindex", times=3)
+    abort_one(leader, 0)
+    abort_one(leader, 1)
+    assert aborted_offsets(leader.log) == [0, 2]
     with pytest.raises(StorageError):
-        abort_one(leader, 0)
+        disk.run(leader.log.flush())
+    assert disk.directory.offline_reason is None
+    leader.append(batch_of(b"plain"), NOW_MS)
+    disk.run(leader.log.flush())
+    disk.run(disk.directory.save_checkpoints())
+    disk.abandon()
+    volume.crash()
+    disk.open()
+    assert aborted_offsets(disk.log()) == [0, 2]
+    assert disk.log().log_end_offset == 5
+    disk.dispose()
+
+
+def test_a_disk_that_fails_at_an_entry_takes_the_directory_offline() -> None:
+    volume = SimVolume(random.Random(1))
+    disk = Disk(volume, "/data")
+    leader = leader_of(disk)
+    volume.fail("write", errno.EIO, path_contains=".txnindex")
+    abort_one(leader, 0)
+    assert aborted_offsets(leader.log) == [0]
     assert disk.directory.offline_reason is not None
     disk.abandon()
     disk.open()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
@@ -21,8 +22,10 @@ from millrace.log.cleaner_policy import CleanerConfig, assess, most_worth_cleani
 from millrace.log.compaction import CompactionJob, CompactionResult, compact
 from millrace.log.compaction_runner import CompactionRunner, InlineRunner, WorkerRunner
 from millrace.log.config import LogConfig
-from millrace.log.errors import DiskFull
+from millrace.log.errors import CorruptLog, DiskFull
+from millrace.log.isolation import isolate_in
 from millrace.log.log_directory import LogDirectory
+from millrace.log.mending import mend
 from millrace.log.partition_log import PartitionLog
 from millrace.log.volume import Volume
 from millrace.log.worker_messages import (
@@ -381,10 +384,36 @@ def test_a_log_that_cannot_be_read_is_left_alone_with_a_reason(tmp_path: Path) -
             assert content_of(bad.segments[1].file.path) == content
             assert not unfinished_in(tmp_path)
             # A new topic of the same name is another log.
-            await broker.directory.delete(bad.topic_partition)
+            broker.directory.delete(bad.topic_partition)
             broker.create("bad")
             await broker.cleaner.clean_dirtiest()
             assert not metrics.uncleanable
+
+    run(main())
+
+
+def test_a_log_is_cleaned_again_when_its_damage_was_found_and_mended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker_in(tmp_path) as broker:
+            log = broker.create()
+            fill(log, 60)
+            path = log.segments[1].file.path
+            sound = content_of(path)
+            damage(path)
+            while await broker.cleaner.clean_dirtiest():
+                pass
+            metrics = broker.cleaner.metrics
+            assert metrics.uncleanable
+            assert log.first_dirty_offset == 0
+            # As the scrub and the mender do, both between two looks of the cleaner.
+            assert isolate_in(log, CorruptLog(path, 0, offset=log.segments[1].base_offset, next_offset=None))
+            (damaged,) = log.segments[1].damage
+            records = memoryview(sound)[damaged.position : damaged.position + damaged.size_bytes]
+            assert await mend(log, log.segments[1], damaged, records)
+            while await broker.cleaner.clean_dirtiest():
+                pass
+            assert not metrics.uncleanable
+            assert log.first_dirty_offset > log.segments[1].base_offset
 
     run(main())
 
@@ -441,7 +470,11 @@ def test_a_log_that_changes_under_the_job_is_not_swapped(tmp_path: Path) -> None
             assert [record.offset for record in read_all(log)] == list(range(20, 40))
             log.high_watermark = 40
             assert await broker.cleaner.clean_dirtiest()
-            runner.meanwhile = [broker.directory.delete(log.topic_partition)]
+
+            async def delete() -> None:
+                broker.directory.delete(log.topic_partition)
+
+            runner.meanwhile = [delete()]
             fill(log, 60)
             assert not await broker.cleaner.clean_dirtiest()
             assert not (tmp_path / "t-0").exists()
@@ -489,6 +522,26 @@ def test_the_worker_process_does_the_same_and_comes_back_after_its_death(tmp_pat
             assert last is not None
             await runner.rest()
             assert not is_alive(last)
+
+    run(main())
+
+
+def test_without_descriptors_for_a_worker_the_log_is_cleaned_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        runner = WorkerRunner()
+        async with broker_in(tmp_path, runner) as broker:
+            log = broker.create()
+            fill(log, 60)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))
+            try:
+                assert not await broker.cleaner.clean_dirtiest()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert broker.cleaner.metrics.aborted_count == 1
+            assert broker.cleaner.metrics.uncleanable == {}
+            assert await broker.cleaner.clean_dirtiest()
+            await runner.rest()
 
     run(main())
 

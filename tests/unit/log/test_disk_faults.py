@@ -6,9 +6,15 @@ import errno
 
 import pytest
 
-from millrace.log.errors import DiskFailed, DiskFull, LogDirectoryOffline, ReadOnlyDisk
+from millrace.log.errors import (
+    DiskFailed,
+    DiskFull,
+    LogDirectoryOffline,
+    OutOfOrderSequence,
+    ReadOnlyDisk,
+)
 from millrace.sim.volume import SimVolume
-from tests.unit.log.support import PARTITION, Disk, append, read_values
+from tests.unit.log.support import NOW_MS, PARTITION, Disk, append, batch_of, read_values
 
 
 def test_a_full_disk_refuses_writes_and_takes_them_again_without_a_restart(
@@ -128,3 +134,30 @@ def test_a_full_disk_does_not_stop_the_background_work(disk: Disk, sim_volume: S
     if disk.directory.offline_reason is None:
         disk.run(disk.directory.flush_dirty())
         assert log.flushed_offset == 1
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["alone", "staged"])
+def test_a_refused_first_batch_is_not_overtaken_by_those_in_flight_behind_it(
+    disk: Disk, sim_volume: SimVolume, staged: bool
+) -> None:
+    """Of a producer that is not known any sequence may come first: the second batch would be taken for its
+    first, and the first one, sent again, for a gap (found by the simulator, scenario F10-refused-calls)."""
+    log = disk.log()
+    append(log, b"other")
+
+    def send(sequence: int) -> None:
+        batch = batch_of(b"%d" % sequence, producer_id=5, sequence=sequence)
+        log.append_as_leader(batch, 0, NOW_MS, token=sequence if staged else None)
+        failure = log.settle()
+        log.high_watermark = log.log_end_offset
+        if failure is not None:
+            raise failure
+
+    sim_volume.fail("write", errno.ENOSPC, path_contains=".log")
+    with pytest.raises(DiskFull):
+        send(0)
+    with pytest.raises(OutOfOrderSequence):
+        send(1)
+    send(0)
+    send(1)
+    assert [value for _, value in read_values(log)] == [b"other", b"0", b"1"]

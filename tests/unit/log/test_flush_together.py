@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from millrace.core.ids import TopicPartition
-from millrace.log.errors import DiskFailed, LogDirectoryOffline
+from millrace.log.errors import DiskFailed, LogDirectoryOffline, TooManyOpenFiles
 from millrace.log.partition_log import PartitionLog
-from millrace.sim.volume import SimHandle, SimVolume
+from millrace.log.volume import DiskVolume
+from millrace.sim.volume import Fault, SimHandle, SimVolume
 from tests.unit.log.support import Disk, append, read_values
 
 MANY = 200
@@ -115,3 +122,101 @@ def test_a_sync_that_fails_fences_the_directory(disk: Disk, monkeypatch: pytest.
     assert all(log.flushed_offset == 0 for log in logs)
     with pytest.raises(LogDirectoryOffline):
         append(logs[0], b"more")
+
+
+def test_an_error_that_somebody_else_was_told_of_is_noticed(disk: Disk, sim_volume: SimVolume) -> None:
+    """The system tells of what it could not write to each open file once. A directory that was opened afresh
+    for each sync heard nothing of an error that another program's sync had met: what was lost counted as
+    stored."""
+    logs = _logs(disk)
+    for log in logs:
+        append(log, b"value")
+    sim_volume.write_errors += 1
+    with pytest.raises(DiskFailed):
+        sim_volume.whole_disk("/data").sync()
+    # Whoever comes now begins with a clean sheet.
+    sim_volume.whole_disk("/data").sync()
+    disk.run(disk.directory.flush_dirty())
+    assert disk.directory.offline_reason is not None
+    assert all(log.flushed_offset == 0 for log in logs)
+
+
+def test_a_disk_is_synced_without_opening_anything(tmp_path: Path) -> None:
+    """When no descriptor is left, flushing many logs works all the same."""
+    volume = DiskVolume()
+    disk = volume.whole_disk(str(tmp_path))
+    if disk is None:
+        pytest.skip("needs Linux 5.8 or newer")
+    (tmp_path / "a").write_bytes(b"value")
+    with no_descriptors():
+        with pytest.raises(TooManyOpenFiles):
+            volume.sync_directory(str(tmp_path))
+        disk.sync()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.open("/dev/null", os.O_RDONLY)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_shortage_of_descriptors_is_no_failed_disk(disk: Disk, sim_volume: SimVolume, count: int) -> None:
+    """One that could not be opened for its sync took the directory offline until a restart. Nothing counts as
+    stored meanwhile, and the next flush brings it to the disk."""
+    logs = _logs(disk, count)
+    for log in logs:
+        append(log, b"value")
+    sim_volume.faults.append(Fault("sync", errno.EMFILE, path_ends="/data"))
+    if count == 1:
+        with pytest.raises(TooManyOpenFiles):
+            disk.run(logs[0].flush())
+    else:
+        disk.run(disk.directory.flush_dirty())
+    assert disk.directory.offline_reason is None
+    assert all(log.flushed_offset == 0 for log in logs)
+    disk.run(disk.directory.flush_dirty())
+    assert all(log.flushed_offset == 1 for log in logs)
+    disk.abandon()
+    sim_volume.crash()
+    disk.open()
+    assert [log.log_end_offset for log in _logs(disk, count)] == [1] * count
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_flush_that_breaks_off_forgets_no_file(
+    disk: Disk, sim_volume: SimVolume, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """When the broker stopped in the midst of one, or no thread was to be had, the names of new files were
+    taken for synced: the next flush brought the bytes to the disk, and a power loss took the files."""
+    logs = _logs(disk, 40)
+    for log in logs:
+        append(log, b"value")
+
+    async def break_off() -> None:
+        flushing = disk.loop.create_task(disk.directory.flush_dirty())
+        await asyncio.sleep(0)
+        if is_cancelled:
+            flushing.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else RuntimeError):
+            await flushing
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SimVolume, "sync_everything", no_thread)
+        disk.run(break_off())
+    for log in logs:
+        disk.run(log.flush())
+        assert log.flushed_offset == 1
+    disk.abandon()
+    sim_volume.crash()
+    disk.open()
+    assert [log.log_end_offset for log in _logs(disk, 40)] == [1] * 40

@@ -19,7 +19,7 @@ from millrace.log.errors import (
 )
 from millrace.sim.volume import SimVolume
 from tests.unit.log.disks import Disks
-from tests.unit.log.support import PARTITION, TOPIC_ID, append, read_values
+from tests.unit.log.support import OTHER_TOPIC_ID, PARTITION, TOPIC_ID, append, read_values
 
 OTHER = TopicPartition("orders", 1)
 THIRD = TopicPartition("orders", 2)
@@ -49,8 +49,14 @@ def test_a_new_log_goes_where_there_are_fewest_or_where_it_is_asked_for(disks: D
 
 def test_a_full_directory_leaves_new_logs_to_the_other(disks: Disks, sim_volume: SimVolume) -> None:
     sim_volume.fail("write", errno.ENOSPC, path_contains="/a/", times=100)
-    disks.log(PARTITION)
+    append(disks.log(PARTITION), b"a")
     assert disks.home(PARTITION) == "/b"
+    # What the attempt has left in the full one is no log: it kept the broker from starting again.
+    sim_volume.faults.clear()
+    disks.close()
+    disks.open()
+    assert disks.home(PARTITION) == "/b"
+    assert read_values(disks.log(PARTITION)) == [(0, b"a")]
 
 
 def test_a_failing_directory_takes_only_its_own_logs_along(disks: Disks, sim_volume: SimVolume) -> None:
@@ -181,8 +187,65 @@ def test_the_same_log_in_two_directories_stops_the_start(disks: Disks, sim_volum
     append(disks.log(PARTITION), b"a")
     disks.close()
     sim_volume.make_directory("/b/orders-0")
+    sim_volume.write_bytes("/b/orders-0/00000000000000000000.log", b"")
     with pytest.raises(DuplicateLog, match="/a/orders-0 and /b/orders-0"):
         disks.open()
+
+
+def recreate_while_a_disk_is_away(disks: Disks, *, moved_before: bool) -> None:
+    """The old topic's log is on one disk, and the log of the new topic with its name on the other."""
+    append(disks.log(PARTITION), b"old")
+    if moved_before:
+        disks.move("/b")
+    away = disks.home()
+    disks.close()
+    # The disk is not there.
+    disks.volume.fail("list", errno.EIO, path_contains=away, times=1000)
+    disks.open()
+    assert list(disks.directories.offline) == [away]
+    log = disks.directories.create(PARTITION, OTHER_TOPIC_ID, disks.config)
+    append(log, b"new")
+    disks.close()
+    disks.volume.faults.clear()
+
+
+@pytest.mark.parametrize("moved_before", [False, True])
+def test_a_disk_that_was_away_while_its_topic_was_made_again_does_not_keep_the_broker_from_starting(
+    disks: Disks, sim_volume: SimVolume, caplog: pytest.LogCaptureFixture, moved_before: bool
+) -> None:
+    recreate_while_a_disk_is_away(disks, moved_before=moved_before)
+    disks.belongs_to = lambda topic, topic_id: (topic, topic_id) == ("orders", OTHER_TOPIC_ID)
+    disks.open()
+    log = disks.directories.get(PARTITION)
+    assert log is not None
+    assert (log.topic_id, read_values(log)) == (OTHER_TOPIC_ID, [(0, b"new")])
+    away = "/b" if moved_before else "/a"
+    (stray,) = [entry.name for entry in sim_volume.list_directory(away) if "-stray" in entry.name]
+    assert b"old" in sim_volume.read_bytes(f"{away}/{stray}/00000000000000000000.log")
+    assert f"{away}/orders-0 is a log of a topic that is not there" in caplog.text
+    assert "orders" not in sim_volume.read_bytes(f"{away}/recovery-point-offset-checkpoint").decode()
+    disks.close()
+    disks.open()
+    assert sim_volume.exists(f"{away}/{stray}")
+
+
+def test_no_log_is_set_aside_while_nothing_is_known_of_its_topic(disks: Disks, sim_volume: SimVolume) -> None:
+    recreate_while_a_disk_is_away(disks, moved_before=False)
+    with pytest.raises(DuplicateLog, match="/a/orders-0 and /b/orders-0"):
+        disks.open()
+    assert sim_volume.exists("/a/orders-0")
+    assert sim_volume.exists("/b/orders-0")
+
+
+def test_of_a_topic_that_was_made_again_under_a_third_id_no_log_is_kept(
+    disks: Disks, sim_volume: SimVolume
+) -> None:
+    recreate_while_a_disk_is_away(disks, moved_before=False)
+    disks.belongs_to = lambda topic, topic_id: False
+    disks.open()
+    assert disks.directories.get(PARTITION) is None
+    for path in ("/a", "/b"):
+        assert any(entry.name.endswith("-stray") for entry in sim_volume.list_directory(path))
 
 
 def test_one_directory_keeps_no_list(sim_volume: SimVolume) -> None:

@@ -17,9 +17,10 @@ from millrace.core.ids import TopicPartition
 from millrace.log import checkpoints
 from millrace.log.checkpoints import read_offsets
 from millrace.log.config import LogConfig
+from millrace.log.directory_settings import DirectorySettings
 from millrace.log.errors import DirectoryLocked, DirectoryMismatch, LogClosed
 from millrace.log.layout import deleted_directory_name, parse_directory_name
-from millrace.log.log_directory import DirectorySettings, LogDirectory
+from millrace.log.log_directory import LogDirectory
 from millrace.log.partition_log import PartitionLog
 from millrace.log.volume import DiskVolume
 from millrace.sim.volume import SimVolume
@@ -100,7 +101,7 @@ def test_checkpoints_say_where_the_logs_are(disk: Disk, sim_volume: SimVolume) -
 def test_a_deleted_log_is_gone_at_once_and_its_files_later(disk: Disk, sim_volume: SimVolume) -> None:
     log = disk.log()
     append(log, b"a")
-    disk.run(disk.directory.delete(PARTITION))
+    disk.directory.delete(PARTITION)
     assert disk.directory.get(PARTITION) is None
     with pytest.raises(LogClosed):
         append(log, b"b")
@@ -154,7 +155,7 @@ def test_the_background_sleeps_while_nothing_happens(
     sim_volume: SimVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle broker woke up every second for each data directory, and rewrote what had not changed. What is
-    written then is flushed as soon as before, whichever thread wrote it."""
+    written then is flushed as soon as before."""
     rounds: list[float] = []
     written: list[str] = []
     directory = LogDirectory(
@@ -181,7 +182,6 @@ def test_the_background_sleeps_while_nothing_happens(
     monkeypatch.setattr(checkpoints, "write_offsets", counted_write)
 
     async def work() -> None:
-        loop = asyncio.get_running_loop()
         await directory.open()
         await directory.load(lambda partition: LogConfig())
         log = directory.create(PARTITION, TOPIC_ID, LogConfig())
@@ -193,7 +193,7 @@ def test_the_background_sleeps_while_nothing_happens(
         assert len(rounds) <= 5, rounds
         assert not written
         async with asyncio.timeout(5):
-            await loop.run_in_executor(None, append, log, b"a")
+            append(log, b"a")
             while log.flushed_offset < 1:
                 await asyncio.sleep(0.005)
             while read_offsets(sim_volume, "/data/recovery-point-offset-checkpoint") != {PARTITION: 1}:
@@ -255,7 +255,7 @@ class TestSameNameAgain:
         disk.run(old.delete_records_before(15))
         disk.run(disk.directory.flush_dirty())
         disk.run(disk.directory.save_checkpoints())
-        disk.run(disk.directory.delete(PARTITION))
+        disk.directory.delete(PARTITION)
         disk.run(disk.directory.forget_deleted())
         log = disk.directory.create(PARTITION, OTHER_TOPIC_ID, disk.config)
         for number in range(5):
@@ -287,7 +287,7 @@ class TestSameNameAgain:
         append(log, b"old")
         disk.run(disk.directory.flush_dirty())
         disk.run(disk.directory.save_checkpoints())
-        disk.run(disk.directory.delete(PARTITION))
+        disk.directory.delete(PARTITION)
         disk.abandon()
         disk.open()
         path = f"{disk.path}/{checkpoints.RECOVERY_POINTS}"
@@ -298,7 +298,7 @@ class TestSameNameAgain:
     ) -> None:
         append(disk.log(), b"old")
         disk.run(disk.directory.save_checkpoints())
-        disk.run(disk.directory.delete(PARTITION))
+        disk.directory.delete(PARTITION)
         sim_volume.fail("write", errno.ENOSPC, path_contains="checkpoint")
         disk.run(disk.directory.forget_deleted())
         assert disk.directory.offline_reason is None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millrace.log.config import LogConfig
+from millrace.log.detached_segment import detached
 from millrace.log.epochs import LeaderEpochs
 from millrace.log.errors import OffsetOutOfRange
 from millrace.log.offset_index import OffsetIndex
 from millrace.log.partition_log import PartitionLog
 from millrace.log.time_index import TimeIndex
+from millrace.log.time_lookup import TimestampedOffset
 from millrace.log.transactions import read_marker
 from millrace.log.volume import DiskVolume
+from millrace.sim.volume import SimVolume
 from millrace.wire.records import ControlMarker, ControlType, build_marker
 from tests.unit.log.support import NOW_MS, Disk, append, batch_of, read_values
 
@@ -36,11 +41,11 @@ def test_the_first_record_not_older_than_a_timestamp(disk: Disk, reopened: bool)
         log = disk.reopen()
     for number in range(60):
         for timestamp in (NOW_MS + 10 * number, NOW_MS + 10 * number - 9):
-            found = log.find_offset_by_timestamp(timestamp)
+            found = disk.run(log.find_offset_by_timestamp(timestamp))
             assert found is not None
             assert (found.offset, found.timestamp) == (number, NOW_MS + 10 * number)
-    assert log.find_offset_by_timestamp(NOW_MS + 591) is None
-    youngest = log.find_max_timestamp()
+    assert disk.run(log.find_offset_by_timestamp(NOW_MS + 591)) is None
+    youngest = disk.run(log.find_max_timestamp())
     assert youngest is not None
     assert (youngest.offset, youngest.timestamp, youngest.leader_epoch) == (59, NOW_MS + 590, 0)
 
@@ -51,17 +56,69 @@ def test_a_timestamp_is_found_inside_a_batch_and_above_the_logs_start(disk: Disk
     append(log, b"d", timestamp=NOW_MS + 5)
     append(log, b"e", timestamp=NOW_MS + 3)
     disk.run(log.delete_records_before(1))
-    found = log.find_offset_by_timestamp(NOW_MS)
+    found = disk.run(log.find_offset_by_timestamp(NOW_MS))
     assert found is not None
     assert found.offset == 1
-    youngest = log.find_max_timestamp()
+    youngest = disk.run(log.find_max_timestamp())
     assert youngest is not None
     assert youngest.offset == 3
 
 
 def test_an_empty_log_has_no_timestamps(disk: Disk) -> None:
-    assert disk.log().find_offset_by_timestamp(0) is None
-    assert disk.log().find_max_timestamp() is None
+    assert disk.run(disk.log().find_offset_by_timestamp(0)) is None
+    assert disk.run(disk.log().find_max_timestamp()) is None
+
+
+def test_a_lookup_in_a_thread_leaves_the_logs_own_segments_alone(
+    make_disk: MakeDisk, sim_volume: SimVolume
+) -> None:
+    """The thread searched in the indexes that appends write to, and made anew what it found missing."""
+    disk = make_disk(LogConfig(segment_bytes=1200, index_interval_bytes=100))
+    timed(disk)
+    log = disk.reopen()
+    sim_volume.remove(log.segments[1].path(".index"))
+    sealed = log.segments[:-1]
+    assert len(sealed) > 3
+    names = dict.fromkeys(sim_volume.names)
+    for number in range(60):
+        found = disk.run(log.find_offset_by_timestamp(NOW_MS + 10 * number))
+        assert found is not None
+        assert found.offset == number
+    assert [segment.opened_indexes() for segment in sealed] == [(None, None)] * len(sealed)
+    assert dict.fromkeys(sim_volume.names) == names
+    # What was read once about the ages of segments is not read again.
+    assert all(segment.max_timestamp > NOW_MS for segment in sealed)
+
+
+def test_a_detached_segment_shares_nothing_that_changes(disk: Disk) -> None:
+    log = timed(disk)
+    segment = log.segments[-1]
+    twin = detached(segment, disk.volume)
+    pairs: list[tuple[Any, Any]] = [(segment, twin)]
+    pairs += zip(segment.opened_indexes(), twin.opened_indexes(), strict=True)
+    assert None not in segment.opened_indexes()
+    for original, copy in pairs:
+        slots = [name for each in type(original).__mro__ for name in getattr(each, "__slots__", ())]
+        for name in slots:
+            theirs, own = getattr(original, name), getattr(copy, name)
+            if not isinstance(theirs, int | str | bytes | tuple | Callable | SimVolume | None):
+                assert theirs is not own, (type(original).__name__, name)
+
+
+def test_a_lookup_begins_again_when_the_files_have_changed(make_disk: MakeDisk) -> None:
+    disk = make_disk(LogConfig(segment_bytes=1200, retention_ms=-1))
+    log = timed(disk)
+
+    async def look_up_while_the_oldest_go() -> TimestampedOffset | None:
+        looking = asyncio.ensure_future(log.find_offset_by_timestamp(NOW_MS))
+        await asyncio.sleep(0)
+        log.high_watermark = log.log_end_offset
+        await log.delete_records_before(40)
+        return await looking
+
+    found = disk.run(look_up_while_the_oldest_go())
+    assert found is not None
+    assert found.offset == 40
 
 
 def test_reads_stop_at_the_limits(disk: Disk) -> None:

@@ -142,7 +142,7 @@ class Holed:
                     assert starts[position] == segment.base_offset + relative
             for offset in range(0, 24, 2):
                 stamp = NOW_MS + offset * 10 + offset // 2 % 4
-                found = log.find_offset_by_timestamp(stamp)
+                found = self.disk.run(log.find_offset_by_timestamp(stamp))
                 assert found is not None
                 assert (found.timestamp, found.offset) == (stamp, offset)
         assert verify(self.volume, "/data").problems == []

@@ -107,3 +107,25 @@ def test_epochs_follow_the_logs_start(disk: Disk) -> None:
     disk.run(log.delete_records_before(5))
     assert [tuple(start) for start in log.epochs.starts] == [(2, 5), (3, 6), (4, 8)]
     assert log.epoch_end_offset(2) == (2, 6)
+
+
+@pytest.mark.parametrize("emptied_by", ["retention", "deletion of records", "a roll"])
+def test_a_log_that_was_emptied_rolls_by_time_as_before(disk: Disk, emptied_by: str) -> None:
+    """Else its only segment lasts for ever, with all that `retention.ms` should have deleted."""
+    log = filled(disk, 5)
+    log.set_config(replace(log.config, segment_ms=1000, retention_ms=2000))
+    if emptied_by == "retention":
+        log.delete_old_segments(NOW_MS + 10**12)
+    elif emptied_by == "deletion of records":
+        disk.run(log.delete_records_before(5))
+    else:
+        disk.run(log.roll())
+    start = NOW_MS + 10_000
+    append(log, b"first", timestamp=start)
+    append(log, b"in time", timestamp=start + 999)
+    base = log.segments[-1].base_offset
+    assert base == 5
+    append(log, b"late", timestamp=start + 1001)
+    assert [segment.base_offset for segment in log.segments][-2:] == [5, 7]
+    log.delete_old_segments(start + 3000)
+    assert read_values(log) == [(7, b"late")]

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from millrace.log.config import LogConfig
-from millrace.log.log_directory import DirectorySettings
+from millrace.log.directory_settings import DirectorySettings
+from millrace.log.log_slice import LogSlice
 from millrace.log.partition_log import PartitionLog
-from millrace.log.segment import LogSlice, Segment
+from millrace.log.segment import Segment
 from millrace.log.unread_cache import STEP_BYTES
 from millrace.log.volume import DiskVolume
 from tests.unit.log.support import Disk, append, read_values

@@ -22,8 +22,8 @@ class UnsyncedVolume(DiskVolume):
         return
 
     @override
-    def sync_everything(self, path: str) -> None:
-        return
+    def whole_disk(self, path: str) -> None:
+        return None
 
     @override
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:

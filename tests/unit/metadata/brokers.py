@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from millrace.core.background import Background
 from millrace.core.ids import NodeId
 from millrace.metadata.commands import Policy
 from millrace.metadata.controller_task import ControllerSettings, ControllerTask
@@ -16,6 +17,7 @@ from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.session import BrokerSession, SessionSettings
 from millrace.metadata.store import Store
 from millrace.sim.store import MemoryStore
+from tests.harness.background import background
 from tests.unit.metadata.worlds import CountedIds, broker
 
 TIMEOUT_MS = 6_000
@@ -72,11 +74,11 @@ class LocalBroker:
         times = self.fenced_at_s if is_fenced else self.unfenced_at_s
         times.append(asyncio.get_running_loop().time())
 
-    async def start(self, tasks: asyncio.TaskGroup) -> None:
+    async def start(self, tasks: Background) -> None:
         await self.metadata.start(tasks)
         await self.session.prepare()
         await self.session.enter(tasks)
-        self._tasks = [tasks.create_task(self._controller.run())]
+        self._tasks = [tasks.keep("controller", self._controller.run)]
 
     async def stop(self) -> None:
         await self.session.leave()
@@ -86,13 +88,13 @@ class LocalBroker:
         """Nothing of it acts any more; the store does not know."""
         for task in self._tasks:
             task.cancel()
-        for background in (self.session._task, self.metadata._follower):
-            if background is not None:
-                background.cancel()
+        for loop in (self.session._task, self.metadata._follower):
+            if loop is not None:
+                loop.cancel()
 
 
 class Cluster:
-    def __init__(self, tasks: asyncio.TaskGroup, store: MemoryStore, *, is_filling: bool = False) -> None:
+    def __init__(self, tasks: Background, store: MemoryStore, *, is_filling: bool = False) -> None:
         self.tasks = tasks
         self.store = store
         self.is_filling = is_filling
@@ -148,7 +150,7 @@ class Cluster:
 async def cluster_of(
     *node_ids: int, store: MemoryStore | None = None, is_filling: bool = False
 ) -> AsyncIterator[Cluster]:
-    async with asyncio.TaskGroup() as tasks:
+    async with background() as tasks:
         cluster = Cluster(tasks, store or MemoryStore(operations_max=128), is_filling=is_filling)
         for node_id in node_ids:
             await cluster.start(node_id)

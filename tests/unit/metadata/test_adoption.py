@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.core.ids import NO_TOPIC_ID, Epoch, NodeId
-from millrace.metadata.adoption import Adoption, FoundLog, plan_adoption
+from millrace.metadata.adoption import Adoption, FoundLog, belongs_to, plan_adoption
 from millrace.metadata.commands import DeleteTopic
 from millrace.metadata.image import Image
 from tests.unit.metadata.worlds import CountedIds, apply, cluster, new_topic, topic_id
@@ -90,6 +90,13 @@ def test_logs_of_a_deleted_topic_are_left_to_the_deletion() -> None:
     image = apply(cluster(None), new_topic("orders", 1), DeleteTopic(name="orders"))
     adoption = plan(image, FoundLog("orders", 0, topic_id(1)))
     assert (adoption.commands, adoption.strays) == ([], [])
+
+
+def test_of_two_logs_with_one_name_the_metadata_knows_whose_topic_is_there() -> None:
+    deleted = apply(cluster(None), new_topic("orders", 1), DeleteTopic(name="orders"))
+    image = apply(deleted, new_topic("orders", 2))
+    assert [belongs_to(image)("orders", topic_id(number)) for number in (1, 2, 3)] == [False, True, False]
+    assert [belongs_to(deleted)("orders", topic_id(number)) for number in (1, 2)] == [False, None]
 
 
 def test_a_store_from_a_backup_does_not_take_leader_epochs_back() -> None:

@@ -171,7 +171,19 @@ def test_a_groups_settings_stay_within_what_the_broker_allows() -> None:
 @pytest.mark.parametrize("resource", [ORDERS, ALL_BROKERS, BROKER_1], ids=str)
 def test_clearing_a_setting_of_kafka_that_means_nothing_here_is_no_error(resource: ConfigResource) -> None:
     """Kafka's tools clear settings whether there were any or not."""
-    name = "replication.quota.window.num"
-    assert alter(resource, Alteration(name, DELETE, None)) == alter(resource)
-    with pytest.raises(InvalidConfig):
-        alter(resource, Alteration(name, SET, "1"))
+    for name in ("replication.quota.window.num", "quota.window.num"):
+        assert alter(resource, Alteration(name, DELETE, None)) == alter(resource)
+        with pytest.raises((InvalidConfig, SettingNotDynamic)):
+            alter(resource, Alteration(name, SET, "1"))
+
+
+@pytest.mark.parametrize("resource", [ALL_BROKERS, BROKER_1], ids=str)
+def test_a_setting_of_kafka_without_effect_is_kept_as_it_was_set(resource: ConfigResource) -> None:
+    changed = alter(resource, Alteration("log.cleaner.threads", SET, "2"))
+    assert changed == {**alter(resource), "log.cleaner.threads": "2"}
+    with pytest.raises(InvalidConfig, match="at least 0"):
+        alter(resource, Alteration("log.cleaner.threads", SET, "-1"))
+    with pytest.raises(InvalidConfig, match="ignoring it would leave the broker open"):
+        alter(resource, Alteration("ssl.client.auth", SET, "required"))
+    with pytest.raises(InvalidConfig, match=r"did you mean log\.cleaner\.threads"):
+        alter(resource, Alteration("log.cleaner.thread", SET, "2"))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from millrace.log.config import LogConfig
 from millrace.metadata.config_definitions import (
     BROKER_SETTINGS,
-    KAFKA_ONLY,
     TOPIC_SETTINGS,
     BrokerLayers,
     ConfigSource,
@@ -20,9 +19,11 @@ from millrace.metadata.config_definitions import (
     describe_broker,
     describe_topic,
     format_value,
+    refusal,
     to_log_config,
     topic_settings,
     topic_value,
+    unknown_setting,
 )
 from millrace.metadata.config_definitions.markdown import render_markdown
 from millrace.metadata.errors import InvalidConfig
@@ -81,8 +82,71 @@ def test_a_topic_setting_and_its_broker_settings_have_the_same_default(setting: 
     assert setting.update is UpdateMode.CLUSTER_WIDE
 
 
-def test_settings_without_meaning_here_are_not_also_settings() -> None:
-    assert not KAFKA_ONLY.keys() & BROKER_SETTINGS.keys()
+def test_what_is_refused_is_not_also_a_setting() -> None:
+    refused = [name for name in [*BROKER_SETTINGS, *TOPIC_SETTINGS] if refusal(name) is not None]
+    assert not refused
+
+
+SECRETS_AND_GUARDS = (
+    *("sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.client.auth", "ssl.keystore.password"),
+    *("listener.name.internal.ssl.keystore.location", "delegation.token.secret.key", "security.providers"),
+    *("authorizer.class.name", "super.users", "principal.builder.class", "connections.max.reauth.ms"),
+    *("quota.window.num", "client.quota.callback.class", "max.connection.creation.rate"),
+    *("create.topic.policy.class.name", "alter.config.policy.class.name", "cordoned.log.dirs"),
+)
+
+
+@pytest.mark.parametrize("name", SECRETS_AND_GUARDS)
+def test_what_guards_something_in_kafka_is_refused_with_the_reason(name: str) -> None:
+    assert name not in BROKER_SETTINGS
+    error = unknown_setting(name, BROKER_SETTINGS, "broker")
+    assert "a setting of Kafka that is not accepted: ignoring it would" in str(error) or "listener" in str(
+        error
+    )
+
+
+def test_no_setting_without_effect_is_about_security_or_a_secret() -> None:
+    for setting in ALL_SETTINGS:
+        if setting.without_effect:
+            assert setting.type is not ConfigType.PASSWORD, setting.name
+            words = setting.name.split(".")
+            assert not {"sasl", "ssl", "password", "authorizer", "token"} & set(words), setting.name
+
+
+def test_what_can_only_stay_off_here_cannot_be_turned_on() -> None:
+    for name, refused in (
+        ("remote.log.storage.system.enable", "true"),
+        ("transaction.two.phase.commit.enable", "true"),
+        ("security.inter.broker.protocol", "SSL"),
+        ("process.roles", "controller"),
+    ):
+        with pytest.raises(InvalidConfig, match="not allowed"):
+            BROKER_SETTINGS[name].parse(refused)
+    with pytest.raises(InvalidConfig, match="not allowed"):
+        check_topic_configs({"remote.storage.enable": "true"})
+    check_topic_configs({"remote.storage.enable": "false", "local.retention.ms": "-2"})
+
+
+def test_a_setting_without_effect_is_described_with_its_value_and_its_source() -> None:
+    layers = BrokerLayers(static={"num.io.threads": "16"}, dynamic_default={"log.cleaner.threads": "2"})
+    names = ["num.io.threads", "log.cleaner.threads", "num.network.threads"]
+    described = [(entry.name, entry.value, entry.source) for entry in describe_broker(layers, names)]
+    assert described == [
+        ("num.io.threads", "16", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.cleaner.threads", "2", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("num.network.threads", "3", ConfigSource.DEFAULT_CONFIG),
+    ]
+
+
+def test_the_page_lists_settings_without_effect_apart_from_the_others() -> None:
+    page = render_markdown()
+    assert "### `log.cleaner.threads`" not in page
+    apart = page[
+        page.index("## Accepted, without effect") : page.index("## Settings of Kafka that are refused")
+    ]
+    missing = [s.name for s in ALL_SETTINGS if s.without_effect and f"| `{s.name}` |" not in apart]
+    assert not missing
+    assert "| `ssl.*` |" in page
 
 
 def test_a_chain_of_units_is_resolved_in_order() -> None:
@@ -198,4 +262,5 @@ def test_any_text_is_a_value_or_a_clean_refusal(setting: Setting, text: str) -> 
 def test_the_page_names_every_setting() -> None:
     page = render_markdown()
     for setting in ALL_SETTINGS:
-        assert (f"### `{setting.name}`\n" in page) is not setting.internal
+        has_section = not setting.internal and not setting.without_effect
+        assert (f"### `{setting.name}`\n" in page) is has_section

@@ -16,6 +16,7 @@ from millrace.metadata.image import NO_LEADER
 from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.store import Compare, Put
 from millrace.sim.store import MemoryStore
+from tests.harness.background import background
 from tests.unit.metadata.brokers import REBALANCE_MS, cluster_of
 from tests.unit.metadata.virtual_time import run_virtually
 from tests.unit.metadata.worlds import CountedIds, broker
@@ -49,7 +50,7 @@ def test_a_lost_controller_is_replaced_and_its_partitions_get_leaders() -> None:
 def test_a_controller_that_was_replaced_writes_nothing() -> None:
     async def body() -> None:
         store = MemoryStore(operations_max=128)
-        async with asyncio.TaskGroup() as tasks:
+        async with background() as tasks:
             metadata = Metadata(store, policy=Policy, ids=CountedIds(), chance=random.Random(1))
             await metadata.start(tasks)
             leases = {node_id: await store.grant_lease(600_000) for node_id in (1, 2)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 from millrace.metadata.errors import StoreDamaged, StoreUnavailable, WatchLost
 from millrace.metadata.store import ChangeBatch, Compare, KeyChange, Put, Snapshot, Versioned
-from millrace.metadata.store.embedded import APPLICATION_ID, RESERVE_BYTES, EmbeddedStore
+from millrace.metadata.store.embedded import EmbeddedStore
 from millrace.metadata.store.feed import ChangeFeed
+from millrace.metadata.store.sqlite_file import APPLICATION_ID, RESERVE_BYTES
 
 
 def run(body: Coroutine[Any, Any, None]) -> None:
@@ -173,9 +175,10 @@ def test_a_full_disk_costs_the_reserve_first_and_then_refuses(tmp_path: Path) ->
         await store.open()
         assert reserve.stat().st_size == RESERVE_BYTES
         await store.commit(puts=[Put("a", b"")])
-        assert store._database is not None
-        (pages,) = store._database.execute("PRAGMA page_count").fetchone()
-        store._database.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        database = store._file._database
+        assert database is not None
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}").fetchall()
         with pytest.raises(StoreUnavailable, match="full"):
             await store.commit(puts=[Put("large", bytes(100_000))])
         assert not reserve.exists()
@@ -191,19 +194,57 @@ def test_commits_that_wait_for_the_disk_share_a_transaction(tmp_path: Path) -> N
         store = EmbeddedStore(str(tmp_path / "metadata.sqlite"))
         await store.open()
         groups: list[int] = []
-        write = store._write
+        write = store._file.write
 
-        def counted(requests: list[Any]) -> Any:
+        def counted(requests: Sequence[Any]) -> Any:
             groups.append(len(requests))
             return write(requests)
 
-        store._write = counted  # type: ignore[method-assign]
+        store._file.write = counted  # type: ignore[method-assign]
         revisions = await asyncio.gather(
             *(store.commit(puts=[Put(str(number), b"")]) for number in range(50))
         )
         assert sorted(revisions) == list(range(1, 51))
         assert groups == [1, 49]
         await store.close()
+
+    run(body())
+
+
+def test_one_thread_at_a_time_uses_the_file(tmp_path: Path) -> None:
+    # A snapshot that was read while a commit was written had a revision that its entries did not have.
+    async def body() -> None:
+        store = EmbeddedStore(str(tmp_path / "metadata.sqlite"))
+        await store.open()
+        await store.commit(puts=[Put("first", b"")])
+        inside: list[str] = []
+
+        def alone(name: str) -> Callable[..., Any]:
+            work = getattr(store._file, name)
+
+            def checked(*arguments: Any) -> Any:
+                inside.append(name)
+                threading.Event().wait(0.002)
+                try:
+                    assert inside == [name]
+                    return work(*arguments)
+                finally:
+                    inside.remove(name)
+
+            return checked
+
+        for name in ("load", "write", "close"):
+            setattr(store._file, name, alone(name))
+        for number in range(10):
+            loaded, _, again, _ = await asyncio.gather(
+                store.load(),
+                store.commit(puts=[Put(f"a{number}", b"")]),
+                store.load(),
+                store.commit(puts=[Put(f"b{number}", b"")]),
+            )
+            for snapshot in (loaded, again):
+                assert max(entry.mod_revision for entry in snapshot.entries.values()) == snapshot.revision
+        await asyncio.gather(store.load(), store.close())
 
     run(body())
 

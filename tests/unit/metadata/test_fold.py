@@ -124,7 +124,7 @@ def test_partitions_count_only_once_the_topic_record_names_them() -> None:
         operations_max=4,
         outcome_of=lambda place, before, after: None,
     )
-    assert [len(step.puts) for step in batch.steps] == [4, 4, 2, 1]
+    assert [len(step.puts) for step in batch.steps] == [4, 4, 3, 1], "and the record of its beginning"
     seen = []
     for step in batch.steps:
         model._commit([(put.key, put.value) for put in step.puts])

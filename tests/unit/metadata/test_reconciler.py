@@ -27,6 +27,7 @@ from millrace.metadata.config_definitions import BrokerLayers, TopicSettings
 from millrace.metadata.errors import StoreUnavailable
 from millrace.metadata.image import Image, TopicState
 from millrace.metadata.reconciler import Reconciler
+from tests.harness.background import background
 from tests.unit.metadata.worlds import apply, cluster, new_topic, topic_id
 
 ME = NodeId(1)
@@ -119,7 +120,7 @@ def play(image: Image, body: Callable[[World], Coroutine[Any, Any, None]]) -> No
     """Let a test act on a world with a running reconciler."""
 
     async def main() -> None:
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(10), background() as tasks:
             world = World(image)
             await world.reconciler.start(tasks)
             await body(world)

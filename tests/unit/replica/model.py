@@ -11,7 +11,7 @@ from millrace.log.truncation import truncate_to
 from millrace.metadata import election
 from millrace.metadata.election import ElectionRules, Standing
 from millrace.metadata.image import NO_LEADER, PartitionState
-from millrace.replica.following import Fetched, MoveStart, StartOver, Truncate, position_of
+from millrace.replica.following import Fetched, MoveStart, StartInside, StartOver, Truncate, position_of
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition, TopicStats
 from millrace.sim.volume import SimVolume
@@ -217,6 +217,8 @@ class Trio:
                 follower.disk.run(log.truncate_to(at))
             case StartOver(at):
                 follower.disk.run(log.truncate_fully_and_start_at(at))
+            case StartInside(records):
+                follower.disk.run(log.start_inside(memoryview(records)))
             case MoveStart() | None:
                 pass
 

@@ -9,10 +9,20 @@ import pytest
 
 from millrace.log.config import LogConfig
 from millrace.log.errors import CoordinatorFenced, ProducerFenced, TransactionOpen, UnverifiedTransaction
+from millrace.log.partition_log import PartitionLog
 from millrace.log.transactions import EndMarker
+from millrace.replica.following import Fetched, take
 from millrace.replica.partition import Partition, TopicStats
 from millrace.sim.volume import SimVolume
-from millrace.wire.records import Record, build_batch, check_batch, split_batches
+from millrace.wire.records import (
+    ControlMarker,
+    ControlType,
+    Record,
+    build_batch,
+    build_marker,
+    check_batch,
+    split_batches,
+)
 from tests.unit.log.support import NOW_MS, PARTITION, TOPIC_ID, Disk
 
 PRODUCER = 7
@@ -183,3 +193,57 @@ def test_no_fetch_misses_an_aborted_transaction_in_its_range(seed: int) -> None:
         assert [each for each in needed if each not in listed] == []
         assert all(marker >= offset for who, first, marker in gone if (who, first) in listed)
     disk.dispose()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_ended_transactions_leave_no_trace_where_nobody_reads(partition: Partition, commit: bool) -> None:
+    """On a leader whose records nobody reads, and on its follower: both would grow without end."""
+    disk = Disk(SimVolume(random.Random(2)), "/data", LogConfig())
+    follower = disk.log()
+    sizes = []
+    for count in (10, 200):
+        for _ in range(count):
+            epoch = partition.log.producers.entries[PRODUCER].epoch if partition.log.log_end_offset else 0
+            asked = partition.log.log_end_offset
+            partition.append_transactional(batch(epoch=epoch), NOW_MS)
+            end(partition, commit=commit, epoch=epoch + 1)
+            records = partition.read_for_replica(asked, 1 << 20, min_one=True).read()
+            fetched = Fetched(partition.log.high_watermark, 0, memoryview(bytearray(records)))
+            assert take(follower, asked, fetched) is None
+        assert follower.high_watermark == follower.log_end_offset == partition.log.log_end_offset
+        sizes.append((len(partition.log.producers.ended), len(follower.producers.ended)))
+    assert sizes[1] == sizes[0] <= (1, 1)
+    assert follower.last_stable_offset == follower.high_watermark
+    disk.dispose()
+
+
+def test_a_transaction_is_not_stable_before_its_marker_is_committed_however_many_end(
+    partition: Partition,
+) -> None:
+    log = partition.log
+    log.append_replicated(_replica_of(batch(PRODUCER), log.log_end_offset))
+    first_end = log.log_end_offset
+    for number in range(3):
+        log.append_replicated(_replica_of(batch(100 + number), log.log_end_offset))
+        _mark(log, 100 + number)
+    _mark(log, PRODUCER)
+    log.high_watermark = log.log_end_offset - 1
+    assert log.last_stable_offset == first_end - 1
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def _replica_of(records: memoryview, base_offset: int) -> memoryview:
+    records[:8] = base_offset.to_bytes(8, "big")
+    return records
+
+
+def _mark(log: PartitionLog, producer_id: int) -> None:
+    marker = build_marker(
+        ControlMarker(ControlType.COMMIT, 0),
+        offset=log.log_end_offset,
+        timestamp=NOW_MS,
+        producer_id=producer_id,
+        producer_epoch=1,
+    )
+    log.append_replicated(memoryview(bytearray(marker)))

@@ -25,6 +25,7 @@ from millrace.broker.handlers.metadata import DESCRIBE_CLUSTER, METADATA
 from millrace.broker.handlers.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace.broker.handlers.produce import PRODUCE
 from millrace.broker.handlers.producers import INIT_PRODUCER_ID
+from millrace.broker.handlers.quorum import DESCRIBE_QUORUM
 from millrace.broker.handlers.records import DELETE_RECORDS
 from millrace.broker.handlers.topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from millrace.broker.handlers.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
@@ -66,6 +67,7 @@ APIS: Final[tuple[Api, ...]] = (
     INCREMENTAL_ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
+    DESCRIBE_QUORUM,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
     UNREGISTER_BROKER,

@@ -10,6 +10,9 @@ from millrace.broker.dispatch import Api
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH
+from millrace.log.errors import CorruptLog, FileMissing
+from millrace.log.isolation import isolate_in, may_go_on
+from millrace.log.partition_log import PartitionLog
 from millrace.log.time_lookup import TimestampedOffset
 from millrace.replica.partition import Partition
 from millrace.wire.api_keys import ApiKey
@@ -119,14 +122,24 @@ async def _look_up(partition: Partition, timestamp: int, committed_only: bool) -
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # Nothing is tiered, so no record is the last or first of its kind.
         return _NOTHING
-    loop = asyncio.get_running_loop()
-    if timestamp == MAX_TIMESTAMP:
-        found = await loop.run_in_executor(None, log.find_max_timestamp)
-    else:
-        found = await loop.run_in_executor(None, log.find_offset_by_timestamp, timestamp)
+    found = await _search(log, timestamp)
     if found is None or found.offset >= end:
         return _NOTHING
     return found
+
+
+async def _search(log: PartitionLog, timestamp: int) -> TimestampedOffset | None:
+    """Look a timestamp up. Threads do it, and only look: what they find damaged is taken out of service here,
+    and the search goes past it."""
+    met: list[tuple[str, int]] = []
+    while True:
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                return await log.find_max_timestamp()
+            return await log.find_offset_by_timestamp(timestamp)
+        except (CorruptLog, FileMissing) as error:
+            if not may_go_on(met, error) or not isolate_in(log, error):
+                raise
 
 
 def _failed(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -16,6 +16,7 @@ from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.log.validation import prepare
+from millrace.metadata.topic_names import INTERNAL_TOPICS
 from millrace.replica.partition import NotLeader
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -80,6 +81,7 @@ def produce(
             and records is not None
             and transactional_id is None
             and acks in VALID_ACKS
+            and partition.topic not in INTERNAL_TOPICS
             and partition.has_enough_replicas
             and not partition.log.prepares_batches
         ):
@@ -140,7 +142,12 @@ def _append_all(
         reply.topics.append(TopicResult(topic, topic_id, results))
         for index, records in wanted:
             partition = None if by_index is None else by_index.get(index)
-            if partition is None or records is None or acks not in VALID_ACKS:
+            if (
+                partition is None
+                or records is None
+                or acks not in VALID_ACKS
+                or partition.topic in INTERNAL_TOPICS
+            ):
                 results.append(_refused(services, topic, topic_id, index, records, acks))
             elif partition.log.prepares_batches:
                 # The buffer will be read into again before the preparation ends.
@@ -208,6 +215,9 @@ def _append_one(
         return
     waiting = CommitAnswer(connection, route, correlation_id, started, partition, topic_id, appended)
     waiting.wait(connection, timeout_ms)
+    if len(records) <= SMALL_BATCH_BYTES:
+        # The fetches of its followers come next.
+        connection.services.lookout.expect_more(connection.loop)
 
 
 def _refused(
@@ -226,6 +236,15 @@ def _refused(
         )
     if topic_id is not None and topic_id not in services.metadata.image.topics_by_id:
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    image = services.metadata.image
+    found = image.topics.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
+    if found is not None and found.internal:
+        # Their coordinators believe what is in them.
+        return PartitionResult(
+            index,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            error_message=f"only brokers write to the internal topic {found.name}",
+        )
     if records is None:
         return PartitionResult(
             index, ErrorCode.CORRUPT_MESSAGE, error_message="the partition came without records"

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, cast
 
 from millrace.broker.outgoing import SENDFILE_MIN_BYTES, Chunk
+from millrace.core.lanes import Waits
 from millrace.log.errors import StorageError
-from millrace.log.segment import LogSlice
+from millrace.log.log_slice import LogSlice
 
 if TYPE_CHECKING:
     from millrace.broker.connection import Connection, Slot
+    from millrace.log.volume import Volume
+
+
+async def warm_all(volume: Volume, slices: Sequence[LogSlice]) -> None:
+    """Bring records from the disk into the page cache, those of each disk in its own threads."""
+    loop = asyncio.get_running_loop()
+    by_lane: dict[Executor | None, list[LogSlice]] = {}
+    for records in slices:
+        assert records.file is not None
+        by_lane.setdefault(volume.lane(Waits.READ, records.file.path), []).append(records)
+    await asyncio.gather(*(loop.run_in_executor(lane, warm, some) for lane, some in by_lane.items()))
 
 
 def warm(slices: list[LogSlice]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from millrace.broker.handlers.record_answers import send_chunks, send_records, warm
+from millrace.broker.handlers.record_answers import send_chunks, send_records, warm_all
 from millrace.broker.outgoing import Chunk
 from millrace.broker.replica_sessions import (
     HIGH_WATERMARK_DELAY_S,
@@ -15,7 +15,7 @@ from millrace.broker.replica_sessions import (
     SessionRefused,
     steady_ms,
 )
-from millrace.log.segment import LogSlice
+from millrace.log.log_slice import LogSlice
 from millrace.wire.fetch_codec import (
     FetchRequest,
     TopicData,
@@ -95,12 +95,15 @@ class _ReplicaFetch:
         if session.ready or self._request.max_wait_ms <= 0:
             self._answer()
             return
-        self._slot = self._connection.reserve()
+        connection = self._connection
+        # What it has fetched before came one by one, and so may the next.
+        connection.services.lookout.expect_more(connection.loop)
+        self._slot = connection.reserve()
         wait_s = self._request.max_wait_ms / 1000
         if session.moved:
             self._is_hastened = True
             wait_s = min(wait_s, HIGH_WATERMARK_DELAY_S)
-        self._deadline = self._connection.loop.call_later(wait_s, self._answer_now)
+        self._deadline = connection.loop.call_later(wait_s, self._answer_now)
         session.wait(wake=self._wake, wake_later=self._wake_later, release=self._answer_now)
 
     def _wake(self) -> None:
@@ -143,7 +146,7 @@ class _ReplicaFetch:
 
     async def _warm_and_send(self, cold: list[LogSlice], topics: list[TopicData]) -> None:
         """A follower that is far behind reads old files: from the disk in a thread, never on the loop."""
-        await asyncio.get_running_loop().run_in_executor(None, warm, cold)
+        await warm_all(self._connection.services.log_directories.volume, cold)
         self._send(topics)
 
     def _send(self, topics: list[TopicData]) -> None:

@@ -13,6 +13,7 @@ from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvaila
 from millrace.core.errors import MillraceError
 from millrace.log.errors import OutOfOrderSequence
 from millrace.log.transactions import EPOCH_PER_TRANSACTION
+from millrace.metadata.topic_names import INTERNAL_TOPICS
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import EpochFenced, PartitionNotInTransaction, TransactionEnding
 from millrace.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, PRODUCER_ID_AT, TRANSACTIONAL_BIT
@@ -69,6 +70,9 @@ class TransactionGate:
             for index, records in wanted:
                 partition = None if by_index is None else by_index.get(index)
                 if partition is None or records is None or not partition.is_leader:
+                    continue
+                if partition.topic in INTERNAL_TOPICS:
+                    # Refused when it is to be appended; the transaction shall not wait for its marker.
                     continue
                 producer = _transactional_producer(records)
                 if producer is not None and not partition.has_open_transaction(*producer):

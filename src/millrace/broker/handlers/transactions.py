@@ -18,6 +18,7 @@ from millrace.groups.errors import InvalidPattern
 from millrace.groups.patterns import TopicPattern
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.transactions import EPOCH_PER_TRANSACTION, NO_TRANSACTION_VERSION, EndMarker
+from millrace.metadata.topic_names import is_internal
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import (
     EpochFenced,
@@ -88,7 +89,7 @@ def add_partitions_to_txn(
 
     def respond(outcomes: Sequence[Outcome]) -> AddPartitionsToTxnResponse:
         results = [
-            _added(each, _missing(ctx, each), outcome, version)
+            _added(each, _refused(ctx, each, version), outcome, version)
             for each, outcome in zip(transactions, outcomes, strict=True)
         ]
         if version >= BATCHED_FROM:
@@ -106,8 +107,8 @@ def _add(ctx: RequestContext, asked: AddPartitionsToTxnTransaction, version: int
     places = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
     if asked.verify_only:
         return ctx.services.transactions.submit(name, VerifyPartitions(name, producer, places))
-    if _missing(ctx, asked):
-        # All or nothing: the producer is told which ones do not exist, and that the others were not tried.
+    if _refused(ctx, asked, version):
+        # All or nothing: the producer is told which ones it cannot have, and that the others were not tried.
         return ErrorCode.OPERATION_NOT_ATTEMPTED
     command = AddPartitions(
         transactional_id=name,
@@ -119,19 +120,27 @@ def _add(ctx: RequestContext, asked: AddPartitionsToTxnTransaction, version: int
     return ctx.services.transactions.submit(name, command)
 
 
-def _missing(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> dict[tuple[str, int], None]:
+def _refused(
+    ctx: RequestContext, asked: AddPartitionsToTxnTransaction, version: int
+) -> dict[tuple[str, int], ErrorCode]:
+    """Partitions that cannot take part in a transaction. Those of internal topics are only for brokers to
+    add; clients use the versions before `BATCHED_FROM`."""
+    if asked.verify_only:
+        return {}
     image = ctx.services.metadata.image
-    return {
-        (topic.name, index): None
-        for topic in asked.topics
-        for index in topic.partitions
-        if image.partition(topic.name, index) is None
-    }
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    for topic in asked.topics:
+        for index in topic.partitions:
+            if version < BATCHED_FROM and is_internal(topic.name):
+                refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, index) is None:
+                refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
 
 
 def _added(
     asked: AddPartitionsToTxnTransaction,
-    missing: dict[tuple[str, int], None],
+    refused: dict[tuple[str, int], ErrorCode],
     outcome: Outcome,
     version: int,
 ) -> AddPartitionsToTxnResult:
@@ -144,10 +153,8 @@ def _added(
         code = fenced_code(outcome, version)
 
     def result(topic: AddPartitionsToTxnTopic, index: int) -> AddPartitionsToTxnPartitionResult:
-        is_missing = (topic.name, index) in missing and not asked.verify_only
         return AddPartitionsToTxnPartitionResult(
-            partition_index=index,
-            partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_missing else code,
+            partition_index=index, partition_error_code=refused.get((topic.name, index), code)
         )
 
     return AddPartitionsToTxnResult(

@@ -18,6 +18,7 @@ from millrace.metadata.config_definitions.model import (
     split_list,
     unknown_name,
 )
+from millrace.metadata.config_definitions.refused import refusal, unknown_setting
 from millrace.metadata.config_definitions.resolution import (
     BrokerLayers,
     ConfigEntry,
@@ -37,14 +38,12 @@ from millrace.metadata.config_definitions.resolution import (
 from millrace.metadata.config_definitions.tables import (
     BROKER_SETTINGS,
     GROUP_OWN_SETTINGS,
-    KAFKA_ONLY,
     TOPIC_SETTINGS,
 )
 
 __all__: Final = [
     "BROKER_SETTINGS",
     "GROUP_OWN_SETTINGS",
-    "KAFKA_ONLY",
     "LOG_SETTINGS",
     "SERVER_SETTINGS",
     "TOPIC_SETTINGS",
@@ -67,9 +66,11 @@ __all__: Final = [
     "describe_topic",
     "format_value",
     "group_value",
+    "refusal",
     "split_list",
     "to_log_config",
     "topic_settings",
     "topic_value",
     "unknown_name",
+    "unknown_setting",
 ]

@@ -17,9 +17,9 @@ from millrace.metadata.config_definitions.model import (
 from millrace.metadata.config_definitions.topic import (
     FLUSH_SYNONYMS,
     JITTER_SYNONYMS,
+    OWN_TOPIC_SETTINGS,
     RETENTION_SYNONYMS,
     ROLL_SYNONYMS,
-    TOPIC_SETTINGS,
 )
 
 _HIGH: Final = Importance.HIGH
@@ -29,7 +29,7 @@ _DYNAMIC: Final = UpdateMode.CLUSTER_WIDE
 
 def _default_of(topic_name: str, *, importance: Importance = Importance.MEDIUM) -> Setting:
     """The broker setting that gives a topic setting its default, same type, range and default."""
-    topic = TOPIC_SETTINGS[topic_name]
+    topic = OWN_TOPIC_SETTINGS[topic_name]
     (synonym,) = topic.synonyms
     doc = f"The default of {topic_name} for topics that do not set it. " + topic.doc
     return replace(topic, name=synonym.name, doc=doc, synonyms=(), importance=importance, update=_DYNAMIC)
@@ -156,7 +156,7 @@ _STAGES: Final = (
             "How often the background flush looks for partitions with data that is not yet on disk.",
             Range(1),
         ),
-        deviates=TOPIC_SETTINGS["flush.ms"].deviates,
+        deviates=OWN_TOPIC_SETTINGS["flush.ms"].deviates,
     ),
 )
 
@@ -274,6 +274,25 @@ _OF_THE_BROKER: Final = (
         default=1.7976931348623157e308,
         doc="The most bytes that compaction reads and writes in a second.",
         valid=Range(1),
+        update=_DYNAMIC,
+    ),
+    Setting(
+        name="log.scrub.io.max.bytes.per.second",
+        type=_INT,
+        default=8_388_608,
+        doc="How many bytes of stored records the broker reads again in a second, in the background, to find "
+        "what its disks have damaged. What is found goes into quarantine and comes back from a replica in "
+        "sync. 0 means no scrub.",
+        valid=Range(0),
+        update=_DYNAMIC,
+    ),
+    Setting(
+        name="log.scrub.interval.ms",
+        type=_LONG,
+        default=604_800_000,
+        doc="How long after a log was last gone through for damage it is due again. After a restart the "
+        "scrub goes on with the log that has waited longest.",
+        valid=Range(1_000),
         update=_DYNAMIC,
     ),
     Setting(

@@ -113,10 +113,10 @@ _NETWORK: Final = (
         name="socket.idle.poll.us",
         type=_INT,
         default=400,
-        doc="After a small batch that came alone, how many microseconds the broker looks for the next "
-        "request before it goes to sleep. To wake up takes longer than to store a message, so messages that "
-        "are sent one after the other arrive sooner. Where they are rarer, the broker notices and sleeps. "
-        "0 means to sleep always.",
+        doc="After a small batch or a small fetch that came alone, how many microseconds the broker looks "
+        "for the next request before it goes to sleep. To wake up takes longer than to store a message, so "
+        "messages that are sent one after the other arrive sooner. Where they are rarer, the broker notices "
+        "and sleeps. 0 means to sleep always.",
         valid=Range(0, 100_000),
         importance=_LOW,
         update=_DYNAMIC,
@@ -161,7 +161,9 @@ _MEMORY: Final = (
         type=_LONG,
         default=268_435_456,
         doc="How many bytes of requests the broker holds in memory at once. When full, it stops reading "
-        "from connections until earlier requests are done. One request of any allowed size always fits.",
+        "from connections until earlier requests are done. One request of any allowed size always fits. "
+        "Answers that must wait for an earlier answer of their connection count too, up to half of it; a "
+        "connection with 1 MiB of them is not read from until they have left.",
         valid=Range(1),
         deviates="Kafka has no limit unless told; memory should be bounded from the first day",
     ),
@@ -171,6 +173,16 @@ _MEMORY: Final = (
         default=57_671_680,
         doc="The most bytes of records in the answer to one fetch.",
         valid=Range(1024),
+    ),
+    Setting(
+        name="fetch.pacing.enable",
+        type=_BOOLEAN,
+        default=True,
+        doc="Whether large answers to a consumer that catches up are held back, for at most half a second, "
+        "if it stopped asking for a second after many of them, as librdkafka's do that hold more than their "
+        "application has read. Who reads at the end of a log, and followers, never wait for this.",
+        importance=_LOW,
+        update=_DYNAMIC,
     ),
     Setting(
         name="max.incremental.fetch.session.cache.slots",

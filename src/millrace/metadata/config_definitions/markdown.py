@@ -12,7 +12,8 @@ from millrace.metadata.config_definitions.model import (
     Value,
     format_value,
 )
-from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, KAFKA_ONLY, TOPIC_SETTINGS
+from millrace.metadata.config_definitions.refused import refused_settings
+from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, TOPIC_SETTINGS
 
 _HEAD = """# Configuration
 
@@ -40,6 +41,15 @@ _TOPIC_HEAD = """Every one of them can be changed while running. Without a value
 the first of the broker settings named under *default* that has one.
 """
 
+_WITHOUT_EFFECT_HEAD = """Kafka 4.3 knows these settings, and here they mean nothing. They are accepted from
+files, with `--set` and from Kafka's tools, checked as Kafka checks them, and described with the value that
+was set. A broker says at its start which of them were set.
+"""
+
+_REFUSED_HEAD = """To ignore these would leave something open that is to be shut, or break a promise in
+silence. So they are errors, as is any name that Kafka does not know either.
+"""
+
 _UPDATE_WORDS = {
     UpdateMode.READ_ONLY: "only by a restart",
     UpdateMode.PER_BROKER: "while running, for each broker",
@@ -56,17 +66,22 @@ def render_markdown() -> str:
         "## Settings of a topic\n",
         _TOPIC_HEAD,
         *_section(TOPIC_SETTINGS.values()),
-        "## Settings of Kafka without meaning here\n",
+        "## Accepted, without effect\n",
+        _WITHOUT_EFFECT_HEAD,
+        *_without_effect("broker", BROKER_SETTINGS.values()),
+        *_without_effect("topic", TOPIC_SETTINGS.values()),
+        "## Settings of Kafka that are refused\n",
+        _REFUSED_HEAD,
         "| setting | why |",
         "|---|---|",
-        *(f"| `{name}` | {reason} |" for name, reason in KAFKA_ONLY.items()),
+        *(f"| `{name}` | {reason} |" for name, reason in refused_settings()),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _section(settings: Iterable[Setting]) -> Iterator[str]:
     for setting in settings:
-        if setting.internal:
+        if setting.internal or setting.without_effect:
             continue
         yield f"### `{setting.name}`\n"
         yield f"{setting.doc}\n"
@@ -79,6 +94,21 @@ def _section(settings: Iterable[Setting]) -> Iterator[str]:
         if not is_topic:
             yield f"- changes: {_UPDATE_WORDS[setting.update]}"
         yield ""
+
+
+def _without_effect(kind: str, settings: Iterable[Setting]) -> Iterator[str]:
+    yield f"| setting of a {kind} | type, default | allowed | why it has no effect |"
+    yield "|---|---|---|---|"
+    for setting in settings:
+        if setting.without_effect:
+            columns = (
+                f"`{setting.name}`",
+                f"{setting.type.name.lower()}, {_shown(setting.default)}",
+                setting.allowed(),
+                setting.without_effect,
+            )
+            yield f"| {' | '.join(columns)} |"
+    yield ""
 
 
 def _default(setting: Setting, *, is_topic: bool) -> str:

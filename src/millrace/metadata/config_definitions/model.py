@@ -135,6 +135,8 @@ class Setting:
     sensitive: bool = False
     internal: bool = False
     """Accepted but neither documented nor described: for tests."""
+    without_effect: str = ""
+    """Why it is accepted and then ignored, for a setting of Kafka that means nothing here."""
     deviates: str = ""
     """Why the default is not Kafka's, where it is not."""
 

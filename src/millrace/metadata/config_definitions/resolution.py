@@ -17,8 +17,8 @@ from millrace.metadata.config_definitions.model import (
     UpdateMode,
     Value,
     format_value,
-    unknown_name,
 )
+from millrace.metadata.config_definitions.refused import unknown_setting
 from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
 from millrace.metadata.config_definitions.throttled_replicas import (
     NONE,
@@ -176,7 +176,7 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
     for name, text in configs.items():
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
-            raise unknown_name(name, _public_names(TOPIC_SETTINGS), "topic")
+            raise unknown_setting(name, _public_names(TOPIC_SETTINGS), "topic")
         values[name] = setting.parse(text)
     lag_min, lag_max = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if isinstance(lag_min, int) and isinstance(lag_max, int) and lag_min > lag_max:

@@ -301,4 +301,4 @@ _SETTINGS: Final = (
     ),
 )
 
-TOPIC_SETTINGS: Final[dict[str, Setting]] = {setting.name: setting for setting in _SETTINGS}
+OWN_TOPIC_SETTINGS: Final[dict[str, Setting]] = {setting.name: setting for setting in _SETTINGS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.sim.checkers.facts import Facts, Violation
-from millrace.sim.history import ServedWithoutLease
+from millrace.sim.history import RefusedConnections, ServedWithoutLease
 
 
 def nobody_serves_without_a_lease(facts: Facts) -> Iterator[Violation]:
@@ -17,3 +17,14 @@ def nobody_serves_without_a_lease(facts: Facts) -> Iterator[Violation]:
             f"{event.host} answered a {event.what} of {event.asked_at} ms, its lease having ended at "
             f"{event.gone_at} ms",
         )
+
+
+def a_refusal_is_no_proof_of_death(facts: Facts) -> Iterator[Violation]:
+    """Each of the others may be wrong once about a process that runs; whoever is wrong again has not learned
+    from it."""
+    for event in facts.history.of(RefusedConnections):
+        if event.leases_lost > event.others:
+            yield Violation(
+                "taken for dead",
+                f"broker {event.node_id} ran, refused connections, and lost {event.leases_lost} leases",
+            )

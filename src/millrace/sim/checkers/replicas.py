@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.sim.checkers.facts import Facts, Violation
-from millrace.sim.history import ReplicaRead, ReplicasWanted
+from millrace.sim.history import AskedInVain, ReplicaRead, ReplicasWanted
 
 
 def copies_are_equal(facts: Facts) -> Iterator[Violation]:
@@ -51,6 +51,14 @@ def copies_are_whole(facts: Facts) -> Iterator[Violation]:
         for node_id in found:
             if node_id not in wanted.node_ids:
                 yield Violation("copy left over", f"{name} is on broker {node_id}, which should not have it")
+
+
+def nobody_asks_in_vain(facts: Facts) -> Iterator[Violation]:
+    """A follower that gets nothing from its leader's answers waits before it asks again."""
+    for event in facts.history.of(AskedInVain):
+        yield Violation(
+            "spinning", f"broker {event.node_id} got {event.answers} answers in a second, for nothing"
+        )
 
 
 def _between(read: ReplicaRead, start: int, end: int) -> dict[int, int]:

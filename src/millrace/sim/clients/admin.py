@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from millrace.sim.clients.client import Client
+from millrace.sim.clients.client import Client, ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
+from millrace.sim.clients.reading import EARLIEST, LATEST, list_offset
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.alter_partition_reassignments import (
@@ -26,6 +27,12 @@ from millrace.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from millrace.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from millrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from millrace.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millrace.wire.messages.incremental_alter_configs import (
@@ -38,6 +45,7 @@ from millrace.wire.schema_fields import Message
 
 CREATE_VERSION: Final = 7
 DELETE_VERSION: Final = 6
+DELETE_RECORDS_VERSION: Final = 2
 GROW_VERSION: Final = 3
 REASSIGN_VERSION: Final = 1
 ELECT_VERSION: Final = 2
@@ -126,6 +134,33 @@ async def reassign(client: Client, topic: str, partition: int, replicas: Sequenc
     (answered,) = response.responses
     (result,) = answered.partitions
     return result.error_code
+
+
+async def delete_records_behind(
+    client: Client, topic: str, partition: int, pick: Callable[[int, int], int]
+) -> int | None:
+    """Delete the records before an offset, which is picked knowing the first one and the end. Where the log
+    begins then; None if it was not done, or nobody answered."""
+    try:
+        start = await list_offset(client, topic, partition, EARLIEST)
+        end = await list_offset(client, topic, partition, LATEST)
+        place = DeleteRecordsPartition(partition_index=partition, offset=pick(start, end))
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[place])], timeout_ms=10_000
+        )
+        leader = await client.leader(topic, partition)
+        response: DeleteRecordsResponse = await client.ask(
+            leader, ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, request
+        )
+    except (Unanswered, ErrorAnswer):
+        client.forget_leader(topic)
+        return None
+    (answered,) = response.topics
+    (result,) = answered.partitions
+    if result.error_code:
+        client.forget_leader(topic)
+        return None
+    return result.low_watermark
 
 
 async def elect_preferred_leaders(client: Client) -> None:

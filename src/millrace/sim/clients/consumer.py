@@ -105,6 +105,10 @@ async def read_everything(client: Client, topic: str, partition: int, *, committ
             data.records or b"", position, data.aborted_transactions, committed_only=committed_only
         )
         records += found.records
+        if found.next_offset == position and data.records:
+            # Damaged, and not in quarantine yet.
+            await client.pause()
+            continue
         if found.next_offset == position:
             break
         position = found.next_offset

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from millrace.sim.clients.client import Client, ErrorAnswer
 from millrace.sim.clients.connection import REQUEST_TIMEOUT_S, Unanswered
 from millrace.wire.api_keys import ApiKey
+from millrace.wire.batch_header import LENGTH_END, OFFSET_AND_LENGTH, BatchHeader
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.fetch import (
     AbortedTransaction,
@@ -23,7 +24,8 @@ from millrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from millrace.wire.records import ControlType, check_batch, read_control_marker, read_records, split_batches
+from millrace.wire.record_spans import MalformedBatch
+from millrace.wire.records import ControlType, check_batch, read_control_marker, read_records
 
 FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 8
@@ -43,13 +45,13 @@ class Found(NamedTuple):
 def visible_records(
     data: bytes, offset: int, aborted: Sequence[AbortedTransaction] | None, *, committed_only: bool
 ) -> Found:
-    """The records from `offset` on, and where to go on. Every batch's checksum is looked at."""
+    """The records from `offset` on, and where to go on. Every batch's checksum is looked at: a client stops
+    at one that is wrong, and asks again."""
     records: list[tuple[int, str]] = []
     waiting = sorted(aborted or (), key=lambda each: each.first_offset)
     skipped: dict[int, None] = {}
     next_offset = offset
-    for batch in split_batches(memoryview(data)):
-        header = check_batch(batch)
+    for batch, header in _sound_batches(memoryview(data)):
         next_offset = max(next_offset, header.next_offset)
         while committed_only and waiting and waiting[0].first_offset <= header.last_offset:
             skipped[waiting.pop(0).producer_id] = None
@@ -67,6 +69,19 @@ def visible_records(
             if record.offset >= offset
         ]
     return Found(tuple(records), next_offset)
+
+
+def _sound_batches(data: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
+    position = 0
+    while position + LENGTH_END <= len(data):
+        _, length = OFFSET_AND_LENGTH.unpack_from(data, position)
+        batch = data[position : position + LENGTH_END + max(length, 0)]
+        try:
+            header = check_batch(batch)
+        except MalformedBatch:
+            return
+        yield batch, header
+        position += len(batch)
 
 
 async def fetch(

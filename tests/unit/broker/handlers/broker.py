@@ -42,6 +42,7 @@ from millrace.transactions.service import Transactions, TransactionTopic
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.records import Record, build_batch
+from tests.harness.background import background
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class Replicas:
     async def delete(self, name: str, topic_id: TopicId) -> None:
         for index in list(self._partitions.by_id.get(topic_id, ())):
             self._partitions.remove(TopicPartition(name, index))
-            await self._directories.delete(TopicPartition(name, index))
+            self._directories.delete(TopicPartition(name, index))
 
 
 class Broker:
@@ -238,7 +239,7 @@ class Broker:
 
     async def _live(self, started: asyncio.Event) -> None:
         await self.log_directories.open()
-        async with asyncio.TaskGroup() as tasks:
+        async with background() as tasks:
             await self.metadata.start(tasks)
             endpoint = RegisteredEndpoint("PLAINTEXT", "registered.test", 9092, "PLAINTEXT")
             await self.metadata.register_broker(
@@ -256,6 +257,7 @@ class Broker:
             self.transactions.start(tasks)
             self.metadata.wait_until_applied = reconciler.wait_until_applied
             started.set()
+            await asyncio.Event().wait()
 
     def _set_layers(self, layers: BrokerLayers) -> None:
         self.services.config = BrokerConfig(layers)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from millrace.groups import patterns
+from millrace.replica.partition import Partition
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -20,7 +22,7 @@ from millrace.wire.messages.incremental_alter_configs import (
 )
 from millrace.wire.messages.list_config_resources import ListConfigResourcesRequest
 from millrace.wire.messages.list_groups import ListGroupsRequest
-from tests.unit.broker.handlers.broker import Broker
+from tests.unit.broker.handlers.broker import NODE_ID, Broker
 
 GROUP_RESOURCE = 32
 GROUP_CONFIG_SOURCE = 8
@@ -95,6 +97,46 @@ def test_topics_that_come_later_are_found_without_asking(groups: Broker) -> None
     groups.run(asyncio.sleep(0.01))
     told = heartbeat(groups, member_epoch=1, subscribed_topic_names=None, rebalance_timeout_ms=-1)
     assert sorted(len(each.partitions) for each in told.assignment.topic_partitions) == [2, 3]
+
+
+def load_anew(broker: Broker) -> None:
+    """Let the coordinator lose the partitions of committed offsets, and lead them again."""
+    for partition in broker.services.partitions.by_name["__consumer_offsets"].values():
+
+        async def lose_and_lead(partition: Partition) -> None:
+            epoch = partition.leader_epoch
+            partition.follow(-1, epoch + 1)
+            broker.groups.runtime.leadership_changed(partition)
+            partition.lead(NODE_ID, epoch + 2)
+            broker.groups.runtime.leadership_changed(partition)
+            await asyncio.sleep(0.01)
+
+        broker.run(lose_and_lead(partition))
+
+
+def test_a_stored_pattern_that_cannot_be_read_matches_nothing_and_harms_nobody(
+    groups: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As another version or Kafka may have stored it: here, one with other limits."""
+    strange = "t|" + "x" * 50
+    heartbeat(groups, member_id="strange", subscribed_topic_names=[], subscribed_topic_regex=strange)
+    heartbeat(groups, group_id="h", subscribed_topic_names=[], subscribed_topic_regex="t[0-9]?")
+    monkeypatch.setattr(patterns, "LENGTH_MAX", 40)
+    assert groups.groups.consumers is not None
+    groups.groups.consumers._patterns.keep_only({})
+    load_anew(groups)
+    groups.create_topic("t7", 2)
+    groups.run(asyncio.sleep(0.01))
+    groups.create_topic("t8", 1)
+    groups.run(asyncio.sleep(0.01))
+    unchanged: dict[str, Any] = {"subscribed_topic_names": None, "rebalance_timeout_ms": -1}
+    told = heartbeat(groups, group_id="h", member_epoch=1, **unchanged)
+    assert sorted(len(each.partitions) for each in told.assignment.topic_partitions) == [1, 2, 3]
+    told = heartbeat(groups, member_id="strange", member_epoch=1, **unchanged)
+    assert told.assignment.topic_partitions == []
+    assert describe(groups).members[0].subscribed_topic_regex == strange
+    (complaint,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "group g" in complaint.getMessage()
 
 
 def test_a_group_is_described_and_listed(groups: Broker) -> None:

@@ -70,7 +70,7 @@ class Wire:
     def take_place(self, slot: Slot) -> None:
         self._slots.append(slot)
 
-    def slot_completed(self) -> None:
+    def slot_completed(self, _completed: object) -> None:
         while self._slots and self._slots[0].response is not None:
             answer = self._slots.pop(0).response
             assert isinstance(answer, bytes)

@@ -17,18 +17,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.broker.config import BrokerConfig
 from millrace.broker.connection import Connection
 from millrace.broker.dispatch import Dispatcher
 from millrace.broker.handlers import APIS
 from millrace.broker.handlers.fetch import request as fetch_requests
+from millrace.broker.handlers.fetch.serving import SMALL_ANSWER_BYTES
 from millrace.broker.lookout import SMALL_BATCH_BYTES, Lookout
+from millrace.broker.pace import BURST_BYTES, LARGE_ANSWER_BYTES, Pace
 from millrace.broker.server import Server
 from millrace.core.ids import TopicId
 from millrace.core.override import override
 from millrace.log.appending import STAGED
+from millrace.log.errors import TooManyOpenFiles
+from millrace.log.partition_log import PartitionLog
+from millrace.metadata.config_definitions import BrokerLayers
+from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
 from millrace.wire import fetch_codec, schema
 from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import FLEXIBLE_FROM, TOPIC_IDS_FROM
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -416,12 +424,23 @@ class Expecting(Lookout):
         self.count += 1
 
 
+def lead_followers(partition: Partition) -> None:
+    """With a follower that has not fetched yet."""
+    leadership = Leadership(1, leader_epoch=1, epoch_start_offset=0, lag_ms_max=30_000, now_ms=0)
+    leadership.update(replicas=(1, 2), isr=(1, 2), partition_epoch=1, now_ms=0)
+    partition.lead_replicas(leadership)
+
+
 @pytest.mark.parametrize("value_bytes, expected", [(100, 1), (2 * SMALL_BATCH_BYTES, 0)])
+@pytest.mark.parametrize("has_followers", [False, True])
 def test_only_after_a_small_batch_the_next_is_looked_for(
-    broker: Broker, value_bytes: int, expected: int
+    broker: Broker, value_bytes: int, expected: int, has_followers: bool
 ) -> None:
+    """Of a follower it is the next fetch, for which the producer waits."""
     topic = followed(broker)
     broker.services.lookout = lookout = Expecting()
+    if has_followers:
+        lead_followers(topic.partition)
 
     async def send() -> None:
         producer = topic.consumer()
@@ -431,11 +450,160 @@ def test_only_after_a_small_batch_the_next_is_looked_for(
         )
         body = schema.request_encoder(ApiKey.PRODUCE, 12)(request)
         producer.receive(struct.pack(">hhihb", ApiKey.PRODUCE, 12, 7, -1, 0) + body)
-        assert producer.answer() is not None
+        assert (producer.answer() is None) == has_followers
 
     broker.run(send())
     assert topic.partition.log.log_end_offset == 1
     assert lookout.count == expected
+
+
+@pytest.mark.parametrize(
+    "value_bytes, expected", [(100, 1), (SMALL_ANSWER_BYTES - 1_000, 1), (SMALL_ANSWER_BYTES, 0)]
+)
+def test_only_after_a_small_answer_the_next_request_is_looked_for(
+    broker: Broker, value_bytes: int, expected: int
+) -> None:
+    topic = followed(broker)
+    topic.partition.append(batch(bytes(value_bytes)), NOW_MS)
+    broker.services.lookout = lookout = Expecting()
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.ask(0)
+        assert consumer.answer() is not None
+        consumer.ask(1)
+        assert consumer.answer() is None, "it waits at the end, where nothing is looked for"
+
+    broker.run(read())
+    assert lookout.count == expected
+
+
+BATCH_BYTES: Final = 2 * LARGE_ANSWER_BYTES
+
+
+class Holding(Pace):
+    """Would hold every answer back for a moment."""
+
+    held_s = 0.001
+
+    @override
+    def hold_s(self, now: float) -> float:
+        return self.held_s
+
+
+async def answer_of(consumer: Consumer) -> bytes:
+    async with asyncio.timeout(5):
+        while (answer := consumer.answer()) is None:
+            await asyncio.sleep(0.001)
+    return answer
+
+
+def long_topic(broker: Broker, *first: bytes) -> Followed:
+    """With so much behind its first batches that who reads those is catching up."""
+    topic = followed(broker)
+    for value in first:
+        topic.partition.append(batch(value), NOW_MS)
+    for _ in range(BURST_BYTES // BATCH_BYTES + 2):
+        topic.partition.append(batch(bytes(BATCH_BYTES)), NOW_MS)
+    return topic
+
+
+def test_a_held_answer_is_the_same(broker: Broker) -> None:
+    topic = long_topic(broker)
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.connection.out.pace = Holding(0.0)
+        consumer.ask(0)
+        assert consumer.answer() is None
+        assert await answer_of(consumer) == topic.first_answer(0, 17)
+
+    broker.run(read())
+
+
+def test_nobody_is_held_longer_than_it_would_wait_for_records(broker: Broker) -> None:
+    topic = long_topic(broker)
+
+    async def read() -> None:
+        consumer = topic.consumer(max_wait_ms=1)
+        consumer.connection.out.pace = Holding(0.0)
+        consumer.connection.out.pace.held_s = 60.0
+        consumer.ask(0)
+        assert await answer_of(consumer) == topic.first_answer(0, 17)
+
+    broker.run(read())
+
+
+def test_a_connection_may_end_while_its_answer_is_held(broker: Broker) -> None:
+    topic = long_topic(broker)
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.connection.out.pace = Holding(0.0)
+        consumer.ask(0)
+        consumer.connection.connection_lost(None)
+        await asyncio.sleep(0.005)
+        assert consumer.answer() is None
+
+    broker.run(read())
+
+
+def test_a_small_answer_is_not_held(broker: Broker) -> None:
+    topic = long_topic(broker, b"small")
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.connection.out.pace = Holding(0.0)
+        consumer.ask(0, partition_max_bytes=1_000)
+        assert consumer.answer() is not None
+
+    broker.run(read())
+
+
+def test_nobody_is_held_near_the_end_of_a_log(broker: Broker) -> None:
+    topic = long_topic(broker)
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.connection.out.pace = Holding(0.0)
+        consumer.ask(topic.partition.log.log_end_offset - 2)
+        assert consumer.answer() is not None
+
+    broker.run(read())
+
+
+def test_nothing_is_held_where_that_is_switched_off(broker: Broker) -> None:
+    topic = long_topic(broker)
+    broker.services.config = BrokerConfig(BrokerLayers(static={"fetch.pacing.enable": "false"}))
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.connection.out.pace = Holding(0.0)
+        consumer.ask(0)
+        assert consumer.answer() is not None
+
+    broker.run(read())
+
+
+def test_only_large_answers_to_one_who_catches_up_make_a_pace(broker: Broker) -> None:
+    topic = long_topic(broker)
+    end = topic.partition.log.log_end_offset
+
+    async def read() -> None:
+        consumer = topic.consumer()
+        consumer.ask(0)
+        assert consumer.connection.out.pace is not None
+        at_end = topic.consumer()
+        at_end.ask(end - 1)
+        assert at_end.answer() is not None
+        assert at_end.connection.out.pace is None
+        small = topic.consumer()
+        topic.partition.append(batch(b"small"), NOW_MS)
+        small.ask(end)
+        assert small.answer() is not None
+        assert small.connection.out.pace is None
+
+    broker.run(read())
 
 
 @settings(max_examples=40, deadline=None)
@@ -482,3 +650,25 @@ def test_whatever_comes_the_consumer_sees_the_log(
             broker.run(follow())
         finally:
             broker.stop()
+
+
+def test_a_waiting_reader_of_committed_records_is_told_when_their_index_cannot_be_opened(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer it would wait until its client gives up."""
+    topic = followed(broker)
+
+    def refuse(*_: object) -> None:
+        raise TooManyOpenFiles("open", "an index", "too many open files")
+
+    async def follow() -> None:
+        consumer = topic.consumer(isolation_level=1)
+        consumer.ask(0, min_bytes=100)
+        topic.partition.append(batch(b"small"), NOW_MS)
+        monkeypatch.setattr(PartitionLog, "aborted_transactions", refuse)
+        topic.partition.append(batch(bytes(200)), NOW_MS)
+        await asyncio.sleep(0)
+        answered = consumer.decoded().responses[0].partitions[0]
+        assert answered.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    broker.run(follow())

@@ -130,6 +130,17 @@ def test_one_missing_partition_keeps_the_others_out_too(coordinator: Broker) -> 
     ]
 
 
+def test_clients_do_not_take_internal_topics_into_a_transaction(coordinator: Broker) -> None:
+    """A marker in them would be one more thing that their coordinators believe."""
+    producer = init(coordinator)
+    assert add(coordinator, producer, 3, "orders", "__consumer_offsets", "__transaction_state") == [
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ]
+    assert add(coordinator, producer, 4, "__consumer_offsets") == [0], "brokers do, for committed offsets"
+
+
 def offset_commit(producer: tuple[int, int], offset: int = 5) -> TxnOffsetCommitRequest:
     return TxnOffsetCommitRequest(
         transactional_id=NAME,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from millrace.broker.connection import Connection
     from millrace.broker.dispatch import Route
     from millrace.broker.services import Services
+    from millrace.log.log_slice import LogSlice
+    from millrace.log.partition_log import PartitionLog
+    from millrace.log.segment import Segment
     from millrace.replica.partition import Partition
 
 
@@ -32,6 +35,7 @@ class FetchReads:
         "_route",
         "_services",
         "_size_bytes",
+        "_unread_aborted",
         "_urgent",
     )
 
@@ -45,12 +49,17 @@ class FetchReads:
         self._results: list[tuple[FetchTarget, Partition | None, PartitionData]] = []
         self._partitions: list[Partition] = []
         self._size_bytes = 0
+        self._unread_aborted: list[tuple[PartitionLog, list[Segment]]] | None = []
+        """Indexes to be read in a thread, and then all this again; None if they were: the rest is read on the
+        spot."""
         self._urgent = False
 
     def _read(self) -> None:
         self._results = results = []
         self._partitions = partitions = []
         self._urgent = False
+        if self._unread_aborted:
+            self._unread_aborted = []
         left = self._max_bytes
         size = 0
         registry = self._services.partitions
@@ -96,13 +105,14 @@ class FetchReads:
             committed_only = request.isolation_level == READ_COMMITTED
             limit = min(left, target.max_bytes)
             found = partition.read(target.fetch_offset, limit, committed_only=committed_only, min_one=min_one)
+            records = found if found.size_bytes > 0 else None
+            aborted = None
+            if committed_only:
+                # Reads files, too: what the disk says to that is an answer as well.
+                aborted = [] if records is None else self._aborted(partition, target.fetch_offset, records)
         except MillraceError as error:
             partition.stats.fetches_failed += 1
             return self._refused(target, partition, error)
-        records = found if found.size_bytes > 0 else None
-        aborted = None
-        if committed_only:
-            aborted = [] if records is None else partition.aborted_transactions(target.fetch_offset, records)
         return PartitionData(
             target.partition,
             0,
@@ -112,6 +122,14 @@ class FetchReads:
             records,
             aborted,
         )
+
+    def _aborted(self, partition: Partition, offset: int, records: LogSlice) -> list[tuple[int, int]]:
+        if self._unread_aborted is not None:
+            unread = partition.log.unread_aborted()
+            if unread:
+                self._unread_aborted.append((partition.log, unread))
+                return []
+        return partition.aborted_transactions(offset, records)
 
     def _data(
         self,

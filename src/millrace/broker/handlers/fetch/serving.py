@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from millrace.broker.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget
 from millrace.broker.handlers.fetch.reading import FetchReads
-from millrace.broker.handlers.record_answers import send_chunks, send_records, warm
+from millrace.broker.handlers.record_answers import send_chunks, send_records, warm_all
 from millrace.broker.outgoing import Chunk
+from millrace.broker.pace import BURST_BYTES, LARGE_ANSWER_BYTES, Pace
 from millrace.core.ids import TopicId
-from millrace.log.segment import LogSlice
+from millrace.log.aborted_bounds import learn_aborted
+from millrace.log.log_slice import LogSlice
 from millrace.wire.fetch_codec import (
     BEHIND_SOLE_RECORDS,
     ENDPOINTS_FROM,
@@ -28,6 +30,10 @@ from millrace.wire.fetch_codec import (
     repeated,
 )
 from millrace.wire.framing import FLEXIBLE_RESPONSE_HEAD, RESPONSE_HEAD, NodeEndpoint
+
+SMALL_ANSWER_BYTES: Final = 128 * 1024
+"""Who asks for so little at a time waits for each answer: see `broker.lookout`. More is asked for by those
+who want throughput, and to them a core is better left."""
 
 if TYPE_CHECKING:
     from millrace.broker.connection import Connection, Slot
@@ -71,15 +77,26 @@ class Fetch(FetchReads):
 
     def begin(self) -> None:
         """Answer at once where there is enough to say, else wait for more records."""
+        pace = self._connection.out.pace
+        hold_s = 0.0
+        if pace is not None and self._services.config.boolean("fetch.pacing.enable"):
+            hold_s = pace.hold_s(self._started)
         self._read()
         request = self._request
-        if (
+        if self._unread_aborted:
+            self._learn_aborted()
+        elif hold_s > 0 and self._size_bytes >= LARGE_ANSWER_BYTES and self._is_catching_up():
+            # No longer than the client would wait for records that are not there yet.
+            self._hold(min(hold_s, request.max_wait_ms / 1000))
+        elif (
             self._size_bytes >= request.min_bytes
             or self._urgent
             or request.max_wait_ms <= 0
             or not self._partitions
         ):
             self._answer()
+            if 0 < self._size_bytes <= SMALL_ANSWER_BYTES:
+                self._services.lookout.expect_more(self._connection.loop)
         else:
             self._wait()
 
@@ -137,6 +154,38 @@ class Fetch(FetchReads):
         self._size_bytes = 0
         self._wait()
         return True
+
+    # Answering no faster than the application reads: see `broker.pace`.
+
+    def _hold(self, hold_s: float) -> None:
+        connection = self._connection
+        self._slot = connection.reserve()
+        self._deadline = connection.loop.call_later(hold_s, self._end_hold)
+        connection.on_close[self._abandon] = None
+
+    def _end_hold(self) -> None:
+        self._deadline = None
+        self._connection.on_close.pop(self._abandon, None)
+        self._read_and_answer()
+
+    def _is_catching_up(self) -> bool:
+        """Whether a partition has much to read behind what was found."""
+        return any(
+            isinstance(data.records, LogSlice)
+            and partition is not None
+            and not partition.log.is_near_end(data.records, BURST_BYTES)
+            for _, partition, data in self._results
+        )
+
+    def _tell_pace(self, now: float) -> None:
+        out = self._connection.out
+        if not self._is_catching_up():
+            if out.pace is not None:
+                out.pace.caught_up(now)
+            return
+        if out.pace is None:
+            out.pace = Pace(now)
+        out.pace.sent(self._size_bytes, now)
 
     # Waiting.
 
@@ -202,6 +251,24 @@ class Fetch(FetchReads):
 
     def _read_and_answer(self) -> None:
         self._read()
+        if self._unread_aborted:
+            self._learn_aborted()
+        else:
+            self._answer()
+
+    def _learn_aborted(self) -> None:
+        if self._slot is None:
+            self._slot = self._connection.reserve()
+        self._connection.start_task(self._learn_and_answer())
+
+    async def _learn_and_answer(self) -> None:
+        """After a start it has to be read once which transactions were aborted; nobody waits for that but who
+        asked."""
+        unread, self._unread_aborted = self._unread_aborted or [], None
+        volume = self._services.log_directories.volume
+        await asyncio.gather(*(learn_aborted(volume, log, segments) for log, segments in unread))
+        self._read()
+        self._unread_aborted = []
         self._answer()
 
     def _abandon(self) -> None:
@@ -233,7 +300,7 @@ class Fetch(FetchReads):
             self._send()
 
     async def _warm_and_send(self, cold: list[LogSlice]) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, warm, cold)
+        await warm_all(self._connection.services.log_directories.volume, cold)
         self._send()
 
     def _send_newest(self) -> None:
@@ -254,7 +321,10 @@ class Fetch(FetchReads):
         route, plan, partition = self._route, self._plan, self._partitions[0]
         size = len(records)
         partition.stats.bytes_out += size
-        route.stats.record(self._connection.ticks() - self._started)
+        now = self._connection.ticks()
+        route.stats.record(now - self._started)
+        if self._connection.out.pace is not None:
+            self._connection.out.pace.caught_up(now)
         if plan.session is not None:
             target.told_high_watermark = high_watermark
             target.told_log_start_offset = log_start_offset
@@ -275,7 +345,10 @@ class Fetch(FetchReads):
         slot, self._slot = self._slot, None
         route = self._route
         topics = self._topics_to_tell()
-        route.stats.record(self._connection.ticks() - self._started)
+        now = self._connection.ticks()
+        route.stats.record(now - self._started)
+        if self._size_bytes >= LARGE_ANSWER_BYTES or self._connection.out.pace is not None:
+            self._tell_pace(now)
         if len(topics) == 1 and len(topics[0].partitions) == 1:
             around = encode_single(self._correlation_id, self._plan.session_id, route.version, topics[0])
             if around is not None:

@@ -1,0 +1,146 @@
+"""Settings of Kafka 4.3 for what is not here: share groups, the streams protocol, tiered storage."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.metadata.config_definitions.model import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigType,
+    Setting,
+    Synonym,
+    UpdateMode,
+)
+from millrace.metadata.config_definitions.without_effect_model import ONLY_FALSE, Row, because
+
+BOOLEAN: Final = ConfigType.BOOLEAN
+DOUBLE: Final = ConfigType.DOUBLE
+INT: Final = ConfigType.INT
+LIST: Final = ConfigType.LIST
+LONG: Final = ConfigType.LONG
+SHORT: Final = ConfigType.SHORT
+STRING: Final = ConfigType.STRING
+CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
+_REMOTE_METADATA: Final = (
+    "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+)
+
+_SHARE_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStatePersister"
+
+FEATURES_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
+    *because(
+        "there are no share groups here",
+        Row("group.share.assignment.interval.ms", INT, 1000, low=0, update=CLUSTER_WIDE),
+        Row("group.share.assignors", LIST, ("simple",)),
+        Row("group.share.delivery.count.limit", INT, 5, low=2, high=10),
+        Row("group.share.heartbeat.interval.ms", INT, 5000, low=1),
+        Row("group.share.initialize.retry.interval.ms", INT, 30_000, low=1),
+        Row("group.share.max.assignment.interval.ms", INT, 15_000, low=0),
+        Row("group.share.max.delivery.count.limit", INT, 10, low=5, high=25),
+        Row("group.share.max.heartbeat.interval.ms", INT, 15_000, low=1),
+        Row("group.share.max.partition.max.record.locks", INT, 4000, low=2000, high=10_000),
+        Row("group.share.max.record.lock.duration.ms", INT, 60_000, low=30_000, high=3_600_000),
+        Row("group.share.max.session.timeout.ms", INT, 60_000, low=1),
+        Row("group.share.max.share.sessions", INT, 2000, low=1),
+        Row("group.share.max.size", INT, 200, low=1, high=1000),
+        Row("group.share.min.assignment.interval.ms", INT, 0, low=0),
+        Row("group.share.min.delivery.count.limit", INT, 2, low=2, high=5),
+        Row("group.share.min.heartbeat.interval.ms", INT, 5000, low=1),
+        Row("group.share.min.partition.max.record.locks", INT, 100, low=100, high=2000),
+        Row("group.share.min.record.lock.duration.ms", INT, 15_000, low=1000, high=30_000),
+        Row("group.share.min.session.timeout.ms", INT, 45_000, low=1),
+        Row("group.share.partition.max.record.locks", INT, 2000, low=100, high=10_000),
+        Row("group.share.persister.class.name", STRING, _SHARE_PERSISTER),
+        Row("group.share.record.lock.duration.ms", INT, 30_000, low=1000, high=3_600_000),
+        Row("group.share.session.timeout.ms", INT, 45_000, low=1),
+        Row("share.coordinator.append.linger.ms", INT, -1, low=-1),
+        Row("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588, low=524_288, update=CLUSTER_WIDE),
+        Row("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300_000, low=1),
+        Row("share.coordinator.load.buffer.size", INT, 5_242_880, low=1),
+        Row("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, low=0, high=500),
+        Row("share.coordinator.state.topic.compression.codec", INT, 0),
+        Row("share.coordinator.state.topic.min.isr", SHORT, 2, low=1),
+        Row("share.coordinator.state.topic.num.partitions", INT, 50, low=1),
+        Row("share.coordinator.state.topic.prune.interval.ms", INT, 300_000, low=1),
+        Row("share.coordinator.state.topic.replication.factor", SHORT, 3, low=1),
+        Row("share.coordinator.state.topic.segment.bytes", INT, 104_857_600, low=1),
+        Row("share.coordinator.write.timeout.ms", INT, 5000, low=1),
+        Row("share.fetch.purgatory.purge.interval.requests", INT, 1000),
+    ),
+    *because(
+        "there are no groups of the streams protocol here; Kafka Streams uses the classic one",
+        Row("group.streams.assignment.interval.ms", INT, 1000, low=0, update=CLUSTER_WIDE),
+        Row("group.streams.heartbeat.interval.ms", INT, 5000, low=1),
+        Row("group.streams.initial.rebalance.delay.ms", INT, 3000, low=0),
+        Row("group.streams.max.assignment.interval.ms", INT, 15_000, low=0),
+        Row("group.streams.max.heartbeat.interval.ms", INT, 15_000, low=1),
+        Row("group.streams.max.session.timeout.ms", INT, 60_000, low=1),
+        Row("group.streams.max.size", INT, INT_MAX, low=1),
+        Row("group.streams.max.standby.replicas", INT, 2, low=0),
+        Row("group.streams.min.assignment.interval.ms", INT, 0, low=0),
+        Row("group.streams.min.heartbeat.interval.ms", INT, 5000, low=1),
+        Row("group.streams.min.session.timeout.ms", INT, 45_000, low=1),
+        Row("group.streams.num.standby.replicas", INT, 0, low=0),
+        Row("group.streams.session.timeout.ms", INT, 45_000, low=1),
+    ),
+    *because(
+        "all segments are on the broker's own disks",
+        Row("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, update=CLUSTER_WIDE),
+        Row("log.local.retention.bytes", LONG, -2, low=-2, update=CLUSTER_WIDE),
+        Row("log.local.retention.ms", LONG, -2, low=-2, update=CLUSTER_WIDE),
+        Row("remote.fetch.max.wait.ms", INT, 500, low=1, update=CLUSTER_WIDE),
+        Row("remote.list.offsets.request.timeout.ms", LONG, 30_000, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.index.file.cache.total.size.bytes", LONG, 1_073_741_824, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.index.file.cache.ttl.ms", LONG, 900_000, low=-1),
+        Row("remote.log.manager.copier.thread.pool.size", INT, 10, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.manager.copy.max.bytes.per.second", LONG, LONG_MAX, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.manager.copy.quota.window.num", INT, 11, low=1),
+        Row("remote.log.manager.copy.quota.window.size.seconds", INT, 1, low=1),
+        Row("remote.log.manager.expiration.thread.pool.size", INT, 10, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.manager.fetch.max.bytes.per.second", LONG, LONG_MAX, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.manager.fetch.quota.window.num", INT, 11, low=1),
+        Row("remote.log.manager.fetch.quota.window.size.seconds", INT, 1, low=1),
+        Row("remote.log.manager.follower.thread.pool.size", INT, 2, low=1, update=CLUSTER_WIDE),
+        Row("remote.log.manager.task.interval.ms", LONG, 30_000, low=1),
+        Row("remote.log.manager.task.retry.backoff.max.ms", LONG, 30_000, low=1),
+        Row("remote.log.manager.task.retry.backoff.ms", LONG, 500, low=1),
+        Row("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, low=0, high=0.5),
+        Row("remote.log.manager.thread.pool.size", INT, 2, low=1),
+        Row("remote.log.metadata.custom.metadata.max.bytes", INT, 128, low=0),
+        Row("remote.log.metadata.manager.class.name", STRING, _REMOTE_METADATA),
+        Row("remote.log.metadata.manager.class.path", STRING, None),
+        Row("remote.log.metadata.manager.impl.prefix", STRING, "rlmm.config."),
+        Row("remote.log.metadata.manager.listener.name", STRING, None),
+        Row("remote.log.reader.max.pending.tasks", INT, 100, low=1),
+        Row("remote.log.storage.manager.class.name", STRING, None),
+        Row("remote.log.storage.manager.class.path", STRING, None),
+        Row("remote.log.storage.manager.impl.prefix", STRING, "rsm.config."),
+        Row("remote.log.storage.system.enable", BOOLEAN, False, valid=ONLY_FALSE),
+    ),
+)
+
+TOPICS_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
+    *because(
+        "all segments are on the broker's own disks",
+        Row(
+            "local.retention.bytes",
+            LONG,
+            -2,
+            low=-2,
+            synonyms=(Synonym("log.local.retention.bytes"),),
+            update=CLUSTER_WIDE,
+        ),
+        Row(
+            "local.retention.ms",
+            LONG,
+            -2,
+            low=-2,
+            synonyms=(Synonym("log.local.retention.ms"),),
+            update=CLUSTER_WIDE,
+        ),
+        Row("remote.log.copy.disable", BOOLEAN, False, update=CLUSTER_WIDE),
+        Row("remote.log.delete.on.disable", BOOLEAN, False, update=CLUSTER_WIDE),
+        Row("remote.storage.enable", BOOLEAN, False, valid=ONLY_FALSE, update=CLUSTER_WIDE),
+    ),
+)

@@ -1,0 +1,209 @@
+"""Bits that turn in any file of a log, flushed long ago or just now, while a broker runs or is down.
+
+Left out is what nobody can notice: a number of a checkpoint that is moved up, but not out of the log (where a
+log begins, and up to where it is committed); and the identity of a directory, with which a broker refuses to
+start. The base offset and the leader epoch of a batch and the index of aborted transactions have no checksum.
+The scrub finds them by comparing, so they are turned where nobody reads before it: on a follower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.log import checkpoints
+from millrace.log.checkpoints import RECOVERY_POINTS
+from millrace.log.epochs import FILE_NAME as LEADER_EPOCHS
+from millrace.sim.cluster import Node
+from millrace.sim.faults import pick_running, start_again
+from millrace.sim.history import MayBeLost
+from millrace.sim.run import Run
+from millrace.wire.records import check_batch, split_batches
+
+SCRUBBING: Final = {"log.scrub.interval.ms": "2000"}
+"""So that damage is found within seconds."""
+SMALL_SEGMENTS: Final = {"internal.segment.bytes": "8192"}
+_BESIDE: Final = (".index", ".timeindex", ".snapshot")
+_SMALL: Final = (
+    RECOVERY_POINTS,
+    checkpoints.HIGH_WATERMARKS,
+    checkpoints.LOG_START_OFFSETS,
+    checkpoints.CLEANER_OFFSETS,
+    checkpoints.SCRUB_TIMES,
+    checkpoints.CLEAN_SHUTDOWN,
+    checkpoints.PARTITION_METADATA,
+    LEADER_EPOCHS,
+)
+_MUST_NOT_RISE: Final = (checkpoints.HIGH_WATERMARKS, checkpoints.LOG_START_OFFSETS)
+_IN_A_HEADER: Final = 0.4
+_ADDED_AT_THE_END_MAX: Final = 100
+_WITHOUT_CHECKSUM: Final = (*range(8), *range(12, 16))
+"""Base offset and leader epoch."""
+_HEADER_BYTES: Final = (8, 9, 10, 11, 16)
+"""Length and format: a batch with another one is no batch."""
+_CHECKSUM_AT: Final = 17
+
+
+async def bits_anywhere(run: Run) -> None:
+    """On the only copy: a batch is lost, and nothing else (F7)."""
+    node = pick_running(run)
+    if node is not None:
+        await _turn_bits(run, node, is_only_copy=True)
+
+
+async def bits_on_one(run: Run) -> None:
+    """On one of several copies: nothing may be lost. Then others go, so that it leads with what it mended
+    (F7)."""
+    node = pick_running(run)
+    if node is None or not all(each.is_ready for each in run.nodes):
+        return
+    await _turn_bits(run, node, is_only_copy=False)
+    await run.sleep(20.0, 30.0)
+    for other in run.nodes:
+        if other is not node and all(each.is_ready for each in run.nodes):
+            other.kill()
+            await run.sleep(2.0, 6.0)
+            await start_again(run, other)
+            await run.sleep(10.0, 15.0)
+
+
+async def _turn_bits(run: Run, node: Node, *, is_only_copy: bool) -> None:
+    how = run.chance.choice(("running", "stopped", "killed"))
+    held = _Held(node)
+    if how == "stopped":
+        await node.stop()
+    elif how == "killed":
+        node.kill()
+    for _ in range(run.chance.randint(1, 3)):
+        _turn_one(run, node, held, is_only_copy=is_only_copy)
+    if how != "running":
+        await start_again(run, node)
+
+
+class _Held:
+    """What a broker has, by what it knew while it ran."""
+
+    def __init__(self, node: Node) -> None:
+        assert node.broker is not None
+        self.followed = [each.log.path for each in node.broker.partitions if not each.is_leader]
+        """The directories of logs that others lead."""
+        self.ends = {each: log.log_end_offset for each, log in node.broker.directories.logs.items()}
+
+
+def _turn_one(run: Run, node: Node, held: _Held, *, is_only_copy: bool) -> None:
+    names = [
+        name
+        for name, inode in node.volume.names.items()
+        if "/__" not in name and "." not in name.rpartition("/")[0] and inode.content
+    ]
+    beside = [name for name in names if name.endswith(_BESIDE)]
+    logs = [name for name in names if name.endswith(".log") and name not in run.damaged]
+    small = [name for name in names if name.endswith(_SMALL)]
+    aborted = [name for name in _closed_aborted(names) if name.rpartition("/")[0] in held.followed]
+    kind = run.chance.random()
+    if small and kind < 0.3:
+        _turn_small(run, node, run.chance.choice(small), held)
+    elif aborted and kind < 0.4:
+        _turn_any(run, node, run.chance.choice(aborted))
+    elif beside and kind < 0.6:
+        _turn_any(run, node, run.chance.choice(beside))
+    elif logs:
+        name = run.chance.choice(logs)
+        odd = _WITHOUT_CHECKSUM if name.rpartition("/")[0] in held.followed else ()
+        _turn_batch(run, node, name, odd, is_only_copy=is_only_copy)
+
+
+def _turn_any(run: Run, node: Node, name: str) -> None:
+    at = run.chance.randrange(len(node.volume.names[name].content))
+    run.cluster.note(f"a bit of {name} flips at {at}")
+    node.volume.flip_bit(name, at, run.chance.randrange(8))
+
+
+def _closed_aborted(names: list[str]) -> list[str]:
+    """Indexes of aborted transactions beside segments that are not the last ones: the scrub compares them."""
+    last = {name.rpartition("/")[0]: name for name in sorted(names) if name.endswith(".log")}
+    return [
+        name
+        for name in names
+        if name.endswith(".txnindex") and name.removesuffix(".txnindex") + ".log" not in last.values()
+    ]
+
+
+def _turn_small(run: Run, node: Node, name: str, held: _Held) -> None:
+    """A bit of a file without a checksum, unless nobody could tell."""
+    volume = node.volume
+    before = checkpoints.read_offsets(volume, name) if name.endswith(_MUST_NOT_RISE) else {}
+    at, bit = run.chance.randrange(len(volume.names[name].content)), run.chance.randrange(8)
+    volume.flip_bit(name, at, bit)
+    after = checkpoints.read_offsets(volume, name) if before else {}
+    # An orderly end may add a little.
+    ends = {each: end + _ADDED_AT_THE_END_MAX for each, end in held.ends.items()}
+    if any(before.get(each, 0) < number <= ends.get(each, 0) for each, number in after.items()):
+        volume.flip_bit(name, at, bit)
+        return
+    run.cluster.note(f"a bit of {name} flips at {at}")
+
+
+def _turn_batch(run: Run, node: Node, name: str, odd_bytes: Sequence[int], *, is_only_copy: bool) -> None:
+    directory = name.rpartition("/")[0]
+    batches = split_batches(memoryview(bytes(node.volume.names[name].content)))
+    if name == max(
+        each for each in node.volume.names if each.startswith(directory) and each.endswith(".log")
+    ):
+        # Damage at the very end looks like a write that was torn, and is cut off as such.
+        batches = batches[:-1]
+    if not batches:
+        return
+    number = run.chance.randrange(len(batches))
+    header = check_batch(batches[number])
+    start = sum(len(batch) for batch in batches[:number])
+    # Headers are read by many who read nothing else.
+    covered = range(_CHECKSUM_AT, len(batches[number]))
+    at = start + run.chance.choice(
+        (*_HEADER_BYTES, *odd_bytes) if run.chance.random() < _IN_A_HEADER else covered
+    )
+    run.damaged[name] = None
+    run.cluster.note(f"a bit of {name} flips at {at}, offset {header.base_offset}")
+    if is_only_copy:
+        topic, _, partition = directory.rpartition("/")[2].rpartition("-")
+        run.cluster.history.add(
+            MayBeLost(
+                at=int(run.cluster.loop.time() * 1000),
+                topic=topic,
+                partition=int(partition),
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+            )
+        )
+    node.volume.flip_bit(name, at, run.chance.randrange(8))
+
+
+async def bit_in_a_marker(run: Run) -> None:
+    """The ends of transactions are damaged on a broker that was killed, and come back from the others; then
+    that broker leads. What was aborted must stay hidden (F7)."""
+    node = pick_running(run)
+    if node is None or not all(each.is_ready for each in run.nodes):
+        return
+    node.kill()
+    for name in [name for name in node.volume.names if name.endswith(".log") and "/__" not in name]:
+        batches = split_batches(memoryview(bytes(node.volume.names[name].content)))[:-1]
+        markers = [number for number, batch in enumerate(batches) if check_batch(batch).is_control]
+        if markers and name not in run.damaged:
+            run.damaged[name] = None
+            number = markers[-1]
+            run.cluster.note(
+                f"a bit of the marker {check_batch(batches[number]).base_offset} of {name} flips"
+            )
+            node.volume.flip_bit(name, sum(len(batch) for batch in batches[: number + 1]) - 1, 1)
+    for name in [name for name in node.volume.names if name.endswith(RECOVERY_POINTS)]:
+        # So that the next start looks at all of the log, and builds everything from what it finds.
+        node.volume.remove(name)
+    await start_again(run, node)
+    await run.sleep(30.0, 40.0)
+    others = [other for other in run.nodes if other is not node]
+    if all(each.is_ready for each in run.nodes):
+        for other in others:
+            other.kill()
+        await run.sleep(20.0, 30.0)
+        for other in others:
+            await start_again(run, other)
