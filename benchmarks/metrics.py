@@ -11,6 +11,8 @@ from benchmarks.summary import Better, Comparison, Target, Verdict, median_or_no
 PRODUCE: Final = Target(1.3)
 CONSUME: Final = Target(1.0)
 REQUESTS: Final = Target(1.0)
+NOT_SLOWER: Final = Target(1.0)
+CLUSTER_MEDIAN: Final = Target(0.7)
 HALF: Final = Target(0.5)
 TAIL: Final = Target(0.4)
 

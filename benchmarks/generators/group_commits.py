@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from benchmarks import group_frames as frames
 from benchmarks.connection import Connection
-from benchmarks.generators.protocol import Stopwatch, run_generator
-from benchmarks.generators.requests import Load
+from benchmarks.generators.protocol import run_generator
+from benchmarks.generators.requests import send
 
 READY_S: Final = 60.0
 OFFSET: Final = 1_000_000
@@ -22,19 +22,7 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     error_at = frames.offset_commit_error_at(topic)
     commits = [frames.offset_commit(group, topic, 0, OFFSET) for group in groups]
     _wait_until_served(address, groups, commits, error_at)
-    load = Load(address, arguments["connections"], commits, error_at)
-    load.start()
-    warm_up = load.run(arguments["warm_up_s"])
-    watch = Stopwatch()
-    answered = load.run(arguments["seconds"])
-    elapsed_s, cpu_s = watch.elapsed_s(), watch.cpu_s()
-    load.finish()
-    return {
-        "requests_total": warm_up + answered,
-        "requests": answered,
-        "elapsed_s": elapsed_s,
-        "generator_cpu_s": cpu_s,
-    }
+    return send(arguments, commits, error_at)
 
 
 def _wait_until_served(

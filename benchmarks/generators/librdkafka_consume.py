@@ -15,16 +15,20 @@ from benchmarks.generators.protocol import Stopwatch, run_generator
 
 MESSAGES_PER_CALL: Final = 10_000
 STALL_S: Final = 20.0
+PAUSE_S: Final = 0.5
+"""Without a message for so long although there are some: the client has stopped asking."""
 
 
 def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
-    records = elapsed_s = cpu_s = 0.0
+    records = elapsed_s = cpu_s = pauses = 0.0
     for _ in range(arguments["passes"]):
         result = _read_all(arguments)
         records += result[0]
         elapsed_s += result[1]
         cpu_s += result[2]
+        pauses += result[3]
     return {
+        "pauses": pauses,
         "records": records,
         "bytes": records * arguments["record_size"],
         "elapsed_s": elapsed_s,
@@ -32,34 +36,42 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _read_all(arguments: Mapping[str, Any]) -> tuple[int, float, float]:
-    """One pass; records, seconds and CPU seconds after the first messages have come."""
+def _read_all(arguments: Mapping[str, Any]) -> tuple[int, float, float, int]:
+    """One pass; records, seconds and CPU seconds after the first messages have come, and pauses."""
     consumer = Consumer(
         {
             "bootstrap.servers": arguments["bootstrap"],
             "group.id": "bench",
             "enable.auto.commit": False,
-            # Otherwise it rests for a second whenever it has enough messages, and that is what is measured.
-            "fetch.queue.backoff.ms": 1,
+            **arguments["settings"],
         }
     )
     try:
         consumer.assign([TopicPartition(arguments["topic"], 0, 0)])
-        first = _next_count(consumer)
+        per_call = arguments.get("messages_per_call", MESSAGES_PER_CALL)
+        first = _next_count(consumer, per_call)
         watch = Stopwatch()
         remaining = arguments["records"] - first
+        pauses, last_s = 0, 0.0
         while remaining > 0:
-            remaining -= _next_count(consumer)
-        return arguments["records"] - first, watch.elapsed_s(), watch.cpu_s()
+            remaining -= _next_count(consumer, per_call)
+            now_s = watch.elapsed_s()
+            pauses += now_s - last_s > PAUSE_S
+            last_s = now_s
+        return arguments["records"] - first, watch.elapsed_s(), watch.cpu_s(), pauses
     finally:
         consumer.close()
 
 
-def _next_count(consumer: Consumer) -> int:
+def _next_count(consumer: Consumer, per_call: int) -> int:
     deadline = time.perf_counter() + STALL_S
     while time.perf_counter() < deadline:
-        # A short wait: consume() otherwise waits for a full call's worth of messages at the end.
-        messages = consumer.consume(MESSAGES_PER_CALL, timeout=0.02)
+        if per_call == 1:
+            message = consumer.poll(0.02)
+            messages = [] if message is None else [message]
+        else:
+            # A short wait: consume() otherwise waits for a full call's worth of messages at the end.
+            messages = consumer.consume(per_call, timeout=0.02)
         if messages:
             error = messages[0].error() or messages[-1].error()
             if error is not None:

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from benchmarks.frames import build_batch, produce_error_at, produce_request, records_that_fit
+from benchmarks.generators import go_client
 from benchmarks.generators.protocol import Stopwatch, run_generator
 
 RECEIVE_BYTES: Final = 4096
 EVENTS_MAX: Final = 256
 STALL_S: Final = 30.0
 OK: Final = b"\x00\x00"
+GO: Final = "go"
 
 
 class Load:
@@ -118,8 +120,16 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     count = records_that_fit(record_size, arguments["batch_bytes"]) if "batch_bytes" in arguments else 1
     batch = build_batch(os.urandom(record_size), count, int(time.time() * 1000))
     frames = [produce_request(topic, partition, batch) for partition in range(arguments["partitions"])]
+    result = send(arguments, frames, produce_error_at(topic))
+    return {**result, "bytes": result["requests"] * len(batch)}
+
+
+def send(arguments: Mapping[str, Any], frames: list[bytes], error_at: int) -> dict[str, float]:
+    """Keep every connection busy with these frames, by the client that is asked for."""
+    if arguments.get("client") == GO:
+        return go_client.send(arguments, frames, error_at)
     address = (arguments["host"], arguments["port"])
-    load = Load(address, arguments["connections"], frames, produce_error_at(topic))
+    load = Load(address, arguments["connections"], frames, error_at)
     load.start()
     warm_up = load.run(arguments["warm_up_s"])
     watch = Stopwatch()
@@ -129,7 +139,6 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     return {
         "requests_total": warm_up + answered,
         "requests": answered,
-        "bytes": answered * len(batch),
         "elapsed_s": elapsed_s,
         "generator_cpu_s": cpu_s,
     }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from benchmarks.generators.go_client import has_go
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
 from benchmarks.workloads.cluster import ClusterLatency, ClusterProduce
 from benchmarks.workloads.consume import LibrdkafkaConsume
 from benchmarks.workloads.failover import Failover
-from benchmarks.workloads.groups import GroupCommit, GroupIdle, GroupRebalance
+from benchmarks.workloads.groups import GoGroupCommit, GroupCommit, GroupIdle, GroupRebalance
 from benchmarks.workloads.latency import Latency
 from benchmarks.workloads.log_size import LogSize
 from benchmarks.workloads.partitions import Partitions
+from benchmarks.workloads.plain_consume import PlainConsume
 from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
-from benchmarks.workloads.requests import SingleRecordRequests
+from benchmarks.workloads.requests import GoRequests, SingleRecordRequests
 from benchmarks.workloads.spark_read import SparkRead
 from benchmarks.workloads.spark_write import SparkWrite
 from benchmarks.workloads.startup import StartUp
@@ -20,16 +22,19 @@ from tools.kafka_distribution import KafkaDistribution
 
 
 def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkload]:
-    """Without Kafka's jars there is no Java client."""
+    """Without Kafka's jars there is no Java client, without a Go toolchain none in Go."""
     java: list[SharedWorkload] = [JavaProduce(distribution)] if distribution else []
+    go: list[SharedWorkload] = [GoRequests(), GoGroupCommit()] if has_go() else []
     return [
         *java,
         LibrdkafkaProduce(),
         WireProduce(),
         LibrdkafkaConsume(),
+        PlainConsume(),
         Latency(),
         SingleRecordRequests(),
         GroupCommit(),
+        *go,
         GroupRebalance(),
         Transactions(),
     ]

@@ -65,11 +65,16 @@ class Load:
         return 100 * self.result["generator_cpu_s"] / self.result["elapsed_s"]
 
 
-def load(broker: Broker, generator: str, timeout_s: float, **arguments: Any) -> Load:
+def load(
+    broker: Broker, generator: str, timeout_s: float, *, keeps_memory: bool = True, **arguments: Any
+) -> Load:
     """Run a generator against `broker`."""
     target = {"host": HOST, "port": broker.port, "bootstrap": broker.bootstrap}
     result, cpu_s = with_broker_cpu(
-        broker, lambda: run_generator(generator, {**target, **arguments}, timeout_s=timeout_s)
+        broker,
+        lambda: run_generator(
+            generator, {**target, **arguments}, timeout_s=timeout_s, keeps_memory=keeps_memory
+        ),
     )
     return Load(result, cpu_s)
 

@@ -34,13 +34,15 @@ def _new_group(purpose: str) -> str:
 class GroupCommit:
     name: ClassVar[str] = "group-commit"
     summary: ClassVar[str] = "OffsetCommit requests of 100 groups over 1 to 100 connections"
+    client: ClassVar[str] = "python"
+    title: ClassVar[str] = "offset commits"
 
     def metrics(self, profile: Profile) -> list[Metric]:
         metrics = []
         for count in COMMIT_CONNECTIONS:
             key, title = (
-                f"group-commit.{count}",
-                f"offset commits, {count} connection{'s' if count > 1 else ''}",
+                f"{self.name}.{count}",
+                f"{self.title}, {count} connection{'s' if count > 1 else ''}",
             )
             metrics += [
                 Metric(key=f"{key}.rate", title=title, unit="req/s", target=REQUESTS),
@@ -63,6 +65,7 @@ class GroupCommit:
                     broker,
                     "group_commits",
                     TIMEOUT_S,
+                    client=self.client,
                     topic=topic,
                     group=group,
                     groups=COMMIT_GROUPS,
@@ -71,10 +74,17 @@ class GroupCommit:
                     seconds=profile.requests_s * scale,
                 )
                 result = measured.result
-                figures[f"group-commit.{count}.rate"] = result["requests"] / result["elapsed_s"]
-                figures[f"group-commit.{count}.cpu"] = measured.broker_cpu_s / result["requests_total"] * 1e6
-                figures[f"group-commit.{count}.generator"] = measured.generator_cpu_percent
+                figures[f"{self.name}.{count}.rate"] = result["requests"] / result["elapsed_s"]
+                figures[f"{self.name}.{count}.cpu"] = measured.broker_cpu_s / result["requests_total"] * 1e6
+                figures[f"{self.name}.{count}.generator"] = measured.generator_cpu_percent
         return figures
+
+
+class GoGroupCommit(GroupCommit):
+    name: ClassVar[str] = "group-commit-go"
+    summary: ClassVar[str] = "the same commits from a client in Go, where there is a Go toolchain"
+    client: ClassVar[str] = "go"
+    title: ClassVar[str] = "offset commits, Go client"
 
 
 class GroupRebalance:

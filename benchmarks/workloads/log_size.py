@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from benchmarks.brokers import Broker, BrokerFactory, BrokerFailed, System
-from benchmarks.metrics import Metric
+from benchmarks.metrics import NOT_SLOWER, Metric
 from benchmarks.profiles import Profile
 from benchmarks.summary import Better
 from benchmarks.workloads.base import Figures, Load, load, temporary_topic
@@ -34,6 +34,7 @@ class LogSize:
                     title=f"{title}: fetch from the middle, p50",
                     unit="ms",
                     better=Better.LOWER,
+                    target=NOT_SLOWER,
                 ),
                 Metric(
                     key=f"{key}.fetch_p99",
