@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from millrace.pipeline.declared.check import load
+from millrace.pipeline.declared.retries import RetryLimits
 from millrace.pipeline.declared.run import Runner
 from millrace.pipeline.declared.state import state_directory
 from millrace.pipeline.progress import ProgressBoard
@@ -61,13 +62,19 @@ def received(bootstrap: str, topic: str, at_least: int) -> list[Any]:
     return found
 
 
-def run_once(spark: SparkSession, path: Path) -> ProgressBoard:
+def run_once(spark: SparkSession, path: Path, limits: RetryLimits | None = None) -> ProgressBoard:
     """One run in this process, of all that is there."""
     pipeline, _ = load(path)
     state = state_directory(path, pipeline.name)
     board = ProgressBoard(pipeline.name)
     runner = Runner(
-        pipeline=pipeline, state=state, board=board, say=lambda _text: None, master="local", once=True
+        pipeline=pipeline,
+        state=state,
+        board=board,
+        say=lambda _text: None,
+        master="local",
+        once=True,
+        limits=limits or RetryLimits(),
     )
     with state.held(pipeline.name):
         assert runner.run(lambda: spark) == "finished"

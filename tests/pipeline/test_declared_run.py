@@ -10,24 +10,30 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millrace.pipeline.declared import sinks
+from millrace.pipeline.declared.builtin_functions import BUILTIN_FUNCTIONS
 from millrace.pipeline.declared.check import load
 from millrace.pipeline.declared.deep import examine_deeply, plans
 from millrace.pipeline.declared.jdbc import Target
-from millrace.pipeline.declared.model import JdbcSink
+from millrace.pipeline.declared.model import JdbcSink, Sink, TopicSource
+from millrace.pipeline.declared.retries import RetryLimits
 from millrace.pipeline.declared.run import QueryFailed, Runner
 from millrace.pipeline.declared.state import state_directory
+from millrace.pipeline.errors import ConnectionFailed
 from millrace.pipeline.progress import ProgressBoard
 from tests.harness.millrace import MILLRACE, MillraceProcess, run_millrace
+from tests.harness.topics import create_topic
 from tests.pipeline.conftest import MakeTopic
 from tests.pipeline.declared_support import DEADLINE_S, received, run_once, send, write_file
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # On a machine that does much else at the same time, Spark alone may take a minute to start.
 pytestmark = pytest.mark.timeout(900)
@@ -205,6 +211,92 @@ def test_what_is_no_stream_is_written_once(
     assert spark.read.parquet(str(tmp_path / "copy")).count() == 3
 
 
+TWICE = """\
+pipeline: twice
+bootstrap.servers: @bootstrap@
+sources:
+  people: {files: people.jsonl, schema: "id bigint, name string"}
+sinks:
+  people: {from: people, topic: @people@, key: id}
+  database: {from: people, jdbc: "jdbc:derby:memory:@database@;create=true", table: people}
+"""
+
+
+def test_a_sink_that_is_written_once_and_tried_again_holds_no_row_twice(
+    spark: SparkSession,
+    broker: MillraceProcess,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All is written, but whoever wrote it does not hear of that. The next run writes all again."""
+    people, database = make_topic(1, stem="people"), f"w{tmp_path.name.replace('-', '')}"
+    (tmp_path / "people.jsonl").write_text("\n".join(json.dumps({"id": n, "name": "n"}) for n in range(3)))
+    path = write_file(tmp_path, TWICE, bootstrap=broker.bootstrap, people=people, database=database)
+    write, tries = sinks.write_once, Counter[str]()
+
+    def write_and_forget(frame: DataFrame, sink: Sink, **names: Any) -> None:
+        write(frame, sink, **names)
+        tries[sink.name] += 1
+        if tries[sink.name] == 1:
+            raise ConnectionFailed("the answer was lost")
+
+    monkeypatch.setattr(sinks, "write_once", write_and_forget)
+    for runs in (1, 2):
+        run_once(spark, path)
+        assert len(received(broker.bootstrap, people, at_least=3 * runs)) == 3 * runs
+        url = f"jdbc:derby:memory:{database}"
+        assert spark.read.format("jdbc").options(url=url, dbtable="people").load().count() == 3 * runs
+    assert tries == {"people": 3, "database": 3}
+
+
+def test_dead_letters_of_what_is_no_stream_are_tried_again_and_there_once(
+    spark: SparkSession,
+    broker: MillraceProcess,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders, dead = make_topic(1, stem="orders"), make_topic(1, stem="dead")
+    send(broker.bootstrap, orders, [{"n": 1}, b"no JSON"])
+    text = (
+        f"pipeline: letters\nbootstrap.servers: {broker.bootstrap}\n"
+        f"sources: {{a: {{topic: {orders}, stream: false, format: json, schema: n bigint, "
+        f"dead_letters: {dead}}}}}\nsinks: {{out: {{from: a, parquet: out}}}}\n"
+    )
+    write, tries = sinks.write_dead_letters_once, Counter[str]()
+
+    def write_and_forget(frame: DataFrame, source: TopicSource, **names: Any) -> None:
+        write(frame, source, **names)
+        tries[source.name] += 1
+        if tries[source.name] == 1:
+            raise ConnectionFailed("the answer was lost")
+
+    monkeypatch.setattr(sinks, "write_dead_letters_once", write_and_forget)
+    run_once(spark, write_file(tmp_path, text))
+    assert tries == {"a": 2}
+    assert len(received(broker.bootstrap, dead, at_least=1)) == 1
+
+
+def test_a_stop_before_a_sink_is_written_is_no_failure_of_it(
+    spark: SparkSession,
+    broker: MillraceProcess,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    people = make_topic(1, stem="people")
+    (tmp_path / "people.jsonl").write_text(json.dumps({"id": 1, "name": "n"}))
+    path = write_file(tmp_path, COPY, bootstrap=broker.bootstrap, people=people)
+    pipeline, _ = load(path)
+    state, board = state_directory(path, pipeline.name), ProgressBoard(pipeline.name)
+    monkeypatch.setattr(sinks, "write_once", lambda *_, **__: state.ask_to_stop())
+    runner = Runner(pipeline=pipeline, state=state, board=board, say=lambda _line: None, master="local")
+    with state.held(pipeline.name):
+        assert runner.run(lambda: spark) in ("stopped", "finished")
+    assert not (tmp_path / "copy").exists()
+
+
 AVRO = """\
 pipeline: avro
 bootstrap.servers: @bootstrap@
@@ -285,6 +377,120 @@ def test_sparks_plan_can_be_asked_for(spark: SparkSession, tmp_path: Path) -> No
     assert "Physical Plan" in plans(spark, pipeline, tmp_path, "simple")["s"]
 
 
+@pytest.mark.parametrize("mode", ["simple", "extended", "formatted"])
+def test_a_stream_through_steps_is_explained_as_the_stream_that_it_is(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    """In a query's text a table is only a name: Spark took it for a batch, and refused to plan one."""
+    text = (
+        "pipeline: p\nsources: {orders: {topic: orders, watermark: timestamp 1 minute}}\n"
+        "steps:\n  counted: SELECT count(*) AS n FROM orders GROUP BY window(timestamp, '1 minute')\n"
+        "sinks: {s: {sql: SELECT CAST(n AS string) AS value FROM counted, topic: t, format: raw}}\n"
+    )
+    pipeline, _ = load(write_file(tmp_path, text))
+    plan = plans(spark, pipeline, tmp_path, mode)["s"]
+    assert "Physical Plan" in plan
+    assert "StateStoreSave" in plan
+
+
+def test_the_list_of_sparks_functions_is_sparks_own(spark: SparkSession) -> None:
+    names = {str(row[0]).casefold() for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    own = {name for name in names if name.isidentifier()}
+    assert own == BUILTIN_FUNCTIONS, (own - BUILTIN_FUNCTIONS, BUILTIN_FUNCTIONS - own)
+
+
+def test_a_function_that_only_this_spark_has_is_refused_before_anything_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.pipeline.declared.builtin_functions.BUILTIN_FUNCTIONS", frozenset())
+    text = (
+        "pipeline: p\nfunctions: {mask: {call: tools:mask, returns: string}}\n"
+        "sources: {orders: {topic: orders}}\nsinks: {s: {from: orders, topic: t, format: raw}}\n"
+    )
+    (tmp_path / "tools.py").write_text("def mask(text):\n    return text\n")
+    pipeline, _ = load(write_file(tmp_path, text))
+    (mistake,) = examine_deeply(spark, pipeline, tmp_path)
+    assert "this Spark has a function mask of its own" in mistake.what
+
+
+OUTAGE = """\
+pipeline: p
+bootstrap.servers: @bootstrap@
+sources: {a: {topic: in, format: text, options: {request.timeout.ms: 1000}}}
+sinks: {out: {from: a, parquet: out}}
+"""
+
+
+def test_a_pipeline_waits_for_its_brokers_to_come_back_and_goes_on(
+    spark: SparkSession, own_broker: MillraceProcess, tmp_path: Path
+) -> None:
+    """It ended after a minute of outage. Here the broker is gone until the query has failed of it."""
+    create_topic(own_broker.bootstrap, "in")
+    send(own_broker.bootstrap, "in", [b"before"])
+    path = write_file(tmp_path, OUTAGE, bootstrap=own_broker.bootstrap)
+    pipeline, _ = load(path)
+    state, board = state_directory(path, pipeline.name), ProgressBoard(pipeline.name)
+    said: list[str] = []
+    board.watch(lambda query: own_broker.kill() if query.rows == 1 and own_broker.is_running() else None)
+    board.watch(lambda query: state.ask_to_stop() if query.batch == 1 else None)
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "it goes on when a broker answers" in line:
+            own_broker.start()
+            send(own_broker.bootstrap, "in", [b"after"])
+
+    limits = RetryLimits(retries=0, outage_timeout_s=DEADLINE_S)
+    runner = Runner(pipeline=pipeline, state=state, board=board, say=say, master="local", limits=limits)
+    with state.held(pipeline.name):
+        assert runner.run(lambda: spark) == "stopped", (said, board.snapshot())
+    assert any(line.startswith("out: no broker answers at") for line in said), said
+    assert "out: started again" in said
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row["value"] for row in rows) == ["after", "before"]
+
+
+def test_a_sink_that_fails_is_tried_again_while_the_others_go_on(
+    spark: SparkSession, broker: MillraceProcess, topic: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    good = make_topic(2)
+    text = (
+        f"pipeline: p\nbootstrap.servers: {broker.bootstrap}\n"
+        f"sources: {{a: {{topic: {topic}, format: text}}}}\n"
+        "sinks:\n  bad: {sql: SELECT raise_error(value) AS x FROM a, parquet: out}\n"
+        f"  good: {{from: a, topic: {good}, format: text}}\n"
+    )
+    path = write_file(tmp_path, text)
+    pipeline, _ = load(path)
+    state, board = state_directory(path, pipeline.name), ProgressBoard(pipeline.name)
+    send(broker.bootstrap, topic, [b"this is why"])
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "bad: started again" in line:
+            send(broker.bootstrap, topic, [b"another"])
+
+    # The good one is at work after the bad one has failed, and is what ends the run.
+    board.watch(lambda query: state.ask_to_stop() if (query.name, query.rows) == ("good", 2) else None)
+    limits = RetryLimits(retries=1)
+    runner = Runner(pipeline=pipeline, state=state, board=board, say=say, master="local", limits=limits)
+    with (
+        state.held(pipeline.name),
+        pytest.raises(QueryFailed, match=r"^bad: .*this is why \(1 of 2 sinks stopped well\)$"),
+    ):
+        runner.run(lambda: spark)
+    assert any("this is why; try 1 of 1 follows in 1 s" in line for line in said), said
+    assert len(received(broker.bootstrap, good, at_least=2)) == 2
+    # What is said and shown is one line; the trace is in a file.
+    assert not any("\tat " in line for line in said)
+    assert not any("\tat " in (query.error or "") for query in board.snapshot())
+    assert "\tat org.apache.spark" in state.trace_path.read_text()
+    status = state.status()
+    assert status is not None
+    assert status["state"] == "failed"
+
+
 def test_a_query_that_fails_ends_the_run_with_one_line(
     spark: SparkSession, broker: MillraceProcess, topic: str, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -297,12 +503,40 @@ def test_a_query_that_fails_ends_the_run_with_one_line(
     path = write_file(tmp_path, text)
     send(broker.bootstrap, topic, [b"this is why"])
     with pytest.raises(QueryFailed, match=r"bad: .*this is why"):
-        run_once(spark, path)
+        run_once(spark, path, RetryLimits(retries=0))
     status = state_directory(path, "p").status()
     assert status is not None
     assert status["state"] == "failed"
     assert "this is why" in status["error"]
     assert "\n\tat " not in status["error"]
+
+
+def test_the_command_reads_from_the_servers_it_is_told_and_shows_traces_if_asked(
+    broker: MillraceProcess, topic: str, tmp_path: Path
+) -> None:
+    text = (
+        "pipeline: p\nbootstrap.servers: 127.0.0.1:1\nspark: {spark.driver.memory: 1g}\n"
+        f"sources: {{a: {{topic: {topic}, format: text}}}}\n"
+        "sinks: {bad: {sql: SELECT raise_error(value) AS x FROM a, parquet: out}}\n"
+    )
+    path = write_file(tmp_path, text)
+    send(broker.bootstrap, topic, [b"this is why"])
+    words = ("-b", broker.bootstrap, "--once", "--retries", "0", "--outage-timeout", "60", "--trace")
+    ended = run_millrace("pipeline", "run", str(path), *words, timeout_s=DEADLINE_S)
+    assert ended.returncode == 1, ended.stderr
+    assert "no broker answers" not in ended.stderr
+    assert "\tat org.apache.spark" in ended.stderr
+    assert "this is why" in ended.stderr.splitlines()[-1]
+    assert not state_directory(path, "p").trace_path.exists()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[MillraceProcess]:
+    """One that a test may take away."""
+    process = MillraceProcess(tmp_path / "broker")
+    process.start()
+    yield process
+    process.end()
 
 
 PART = 3_000

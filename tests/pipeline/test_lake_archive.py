@@ -289,13 +289,19 @@ def test_upkeep_joins_files_drops_days_and_removes_what_nobody_needs(
     produce(broker.bootstrap, topic, 0, numbered(topic, 100, 400))
     archive_once(spark, broker, topic, tmp_path, batch_records=100)
     folder = tmp_path / topic
-    assert len(list(folder.glob("date=*/*.parquet"))) >= 4
+    files = len(list(folder.glob("date=*/*.parquet"))) + 1  # with the one that the others are joined into
+    assert files > 4
     upkeep = Upkeep(compact_after=4, retention_days=30, vacuum_hours=0)
     table = ArchiveTable(spark, str(tmp_path), topic)
     done = maintain(spark, table, table.state().ledger, upkeep, today=TODAY)
     assert done.files_joined >= 3
-    assert done.is_vacuumed
+    # Those of the dropped day and those that were joined: a removal is counted, not only claimed.
+    assert done.files_removed == files - 1
+    assert f"{files - 1} files that no version needs removed" in done.describe()
     assert len(list(folder.glob("date=*/*.parquet"))) == 1
+    kept = replace(upkeep, vacuum_hours=1)
+    again = maintain(spark, table, table.state().ledger, kept, today=TODAY, force=True)
+    assert (again.files_removed, again.describe()) == (0, "no file is old enough to be removed")
     assert [(0, offset) for offset in range(100, 400)] == offsets_in(table.read())
     assert table.state().ledger.next == {0: 400, 1: 0}
     # What was dropped stays dropped, and the archive goes on behind it.

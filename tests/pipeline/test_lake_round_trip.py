@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -17,8 +20,12 @@ from millrace.pipeline.lake.replay import Replay, ReplayOptions
 from millrace.pipeline.lake.replay_task import ReplayTask, sender
 from millrace.pipeline.lake.topics import BrokerOptions
 from millrace.pipeline.transactional import Fenced, TaskProducer, init_producer
+from millrace.wire.batch_header import CONTROL_BIT
 from millrace.wire.compression import Codec
+from tests.harness.batches import codec_of, headers_of
 from tests.harness.millrace import MillraceProcess
+from tests.harness.protocol import fetch_records
+from tests.harness.raw import RawConnection
 from tests.harness.topics import create_topic, unique_name
 from tests.pipeline.lake_support import (
     DAY_MS,
@@ -154,6 +161,38 @@ def _bytes(value: object) -> bytes | None:
     return None if value is None else bytes(value)  # type: ignore[call-overload]
 
 
+def test_a_replay_takes_no_more_room_than_the_compressed_topic_took(
+    spark: SparkSession, broker: MillraceProcess, tmp_path: Path
+) -> None:
+    """Of records as users have them; plain, these would take five times the room."""
+    topic, into = create_topic(broker.bootstrap, unique_name("orders"), 1), unique_name("restored")
+    chance = random.Random(1)
+    orders = [
+        {"order_id": number, "customer": chance.randrange(5_000), "cents": chance.randrange(90_000)}
+        for number in range(20_000)
+    ]
+    records = [
+        Record(None, json.dumps(each | {"currency": "EUR", "state": "paid"}).encode(), (), NOON_MS + number)
+        for number, each in enumerate(orders)
+    ]
+    produce(broker.bootstrap, topic, 0, records, codec="zstd")
+    options = broker_options(broker.bootstrap)
+    archive = TopicArchive(spark, topic, ArchiveOptions(root=str(tmp_path), broker=options))
+    with options.client() as client:
+        archive.open(client)
+        bounds = archive.ends(client)
+        while archive.step(bounds) is not None:
+            pass
+    replay = Replay(spark, ReplayOptions(root=str(tmp_path), topic=topic, into=into, broker=options))
+    assert replay.run(replay.prepare(), lambda _: None) == len(records)
+
+    def stored(name: str) -> int:
+        return sum(path.stat().st_size for path in broker.data_dir.glob(f"{name}-0/*.log"))
+
+    plain = sum(len(record.value or b"") for record in records)
+    assert 0 < stored(into) <= 1.2 * stored(topic) < plain / 3
+
+
 def test_a_topic_comes_back_byte_for_byte_and_only_once(
     spark: SparkSession, broker: MillraceProcess, archived: Archived
 ) -> None:
@@ -163,6 +202,10 @@ def test_a_topic_comes_back_byte_for_byte_and_only_once(
     assert plan.is_created
     assert replay.run(plan, lambda _: None) == sum(map(len, archived.records.values()))
     assert records_of(consume(broker.bootstrap, into, PARTITIONS)) == archived.records
+    with RawConnection((broker.host, broker.port)) as connection:
+        headers = headers_of(fetch_records(connection, into, 0, 0))
+    # The last one is the marker of the transaction.
+    assert {codec_of(header) for header in headers if not header[5] & CONTROL_BIT} == {Codec.LZ4}
     assert all(each.is_same for each in replay.verify(plan))
 
     again = Replay(spark, archived.options(into))

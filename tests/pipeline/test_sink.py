@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.harness.millrace import MillraceProcess
+from tests.harness.topics import unique_name
 from tests.pipeline.conftest import MakeTopic
 from tests.pipeline.sink_support import DEADLINE_S, read_committed, values_of
 
@@ -160,3 +161,16 @@ def test_rows_may_name_their_topics(
     for topic, rest in ((even, 0), (odd, 1)):
         found = [json.loads(value)["n"] for value in values_of(broker.bootstrap, topic)]
         assert sorted(found) == [number for number in range(20) if number % 2 == rest]
+
+
+def test_topics_that_rows_name_and_that_are_missing_are_made(
+    spark: SparkSession, broker: MillraceProcess
+) -> None:
+    first, second = unique_name("made"), unique_name("made")
+    frame = spark.range(0, 100, 1, 4).selectExpr(
+        "cast(id AS string) AS value", f"if(id % 2 = 0, '{first}', '{second}') AS topic"
+    )
+    write(frame, broker, topicPartitions="3", topicConfig_retention_ms="3600000")
+    for topic, rest in ((first, 0), (second, 1)):
+        found = sorted(int(value) for value in values_of(broker.bootstrap, topic, 3))
+        assert found == list(range(rest, 100, 2))

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import ConfigResource
 
-from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.errors import BrokerRefused, PipelineError
 from millrace.pipeline.kafka_client import BrokerClient
+from millrace.pipeline.sink import _producer, _write_rows
 from millrace.pipeline.sink_commit import (
     Job,
     MarkersMissing,
     RowsChanged,
     StaleEpoch,
+    TaskOutcome,
     TasksChanged,
     _announce,
     abort_job,
     commit_job,
     task_id,
 )
-from millrace.pipeline.sink_options import SinkOptions
+from millrace.pipeline.sink_options import SinkOptions, read_sink_options
 from millrace.pipeline.sink_rows import RowRouter
+from millrace.pipeline.topic_creation import TopicMissing
 from millrace.pipeline.transactional import (
     Fenced,
     RecordTooLarge,
     TaskProducer,
-    TopicMissing,
     end_transaction,
     init_producer,
 )
 from tests.harness.millrace import MillraceProcess
-from tests.harness.topics import create_topic
+from tests.harness.topics import admin_client, create_topic
 from tests.pipeline.sink_support import (
     connected,
     rows,
@@ -168,13 +173,78 @@ def test_the_topic_for_markers_is_made_when_rows_name_their_topics(
         assert len(client.metadata([f"{topic}-markers"])[f"{topic}-markers"].partitions) == 1
 
 
+def test_a_topic_that_is_missing_is_made_as_the_options_say(broker: MillraceProcess, topic: str) -> None:
+    for delivery in ("exactly_once", "at_least_once"):
+        name = f"{topic}-{delivery}"
+        options = sink_options(
+            broker.bootstrap,
+            name,
+            delivery=delivery,
+            topicPartitions="3",
+            **{"topicConfig.retention.ms": "86400000", "TOPICCONFIG.Segment.Ms": "3600000"},
+        )
+        with connected(options) as client:
+            if options.is_exactly_once:
+                job = stream_job(f"q-{name}", 0)
+                commit_job(client, options, job, run_tasks(client, options, job, {0: ["x"], 1: ["y"]}))
+            else:
+                producer = _producer(client, init_producer(client, None, 60_000), options)
+                assert _write_rows(producer, options, 0, rows(["x", "y"])) == 2
+        assert sorted(values_of(broker.bootstrap, name, 3)) == ["x", "y"]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        admin = admin_client(broker.bootstrap)
+        found = admin.describe_configs([resource])[resource].result(30)
+        assert (found["retention.ms"].value, found["segment.ms"].value) == ("86400000", "3600000")
+
+
+def test_tasks_that_find_a_topic_missing_at_once_make_one(broker: MillraceProcess, topic: str) -> None:
+    name = f"{topic}-at-once"
+    tasks = 8
+    options = sink_options(broker.bootstrap, name, topicPartitions="2")
+    job = stream_job(f"q-{name}", 0)
+    ready = threading.Barrier(tasks)
+
+    def run(task: int) -> TaskOutcome:
+        with connected(options) as client:
+            client.metadata()
+            ready.wait(30)
+            return run_task(client, options, job, task, [f"of {task}"])
+
+    with ThreadPoolExecutor(tasks) as pool:
+        outcomes = list(pool.map(run, range(tasks)))
+    with connected(options) as client:
+        commit_job(client, options, job, outcomes)
+    assert sorted(values_of(broker.bootstrap, name, 2)) == [f"of {task}" for task in range(tasks)]
+
+
+def test_a_topic_whose_settings_the_broker_refuses_is_not_made(broker: MillraceProcess, topic: str) -> None:
+    name = f"{topic}-refused"
+    options = sink_options(broker.bootstrap, name, **{"topicConfig.retention.ms": "soon"})
+    with connected(options) as client:
+        with pytest.raises(BrokerRefused, match=rf"topic {name} cannot be created: .*retention\.ms"):
+            run_task(client, options, stream_job("q", 0), 0, ["x"])
+        assert client.metadata([name]) == {}
+
+
+def test_a_missing_topic_is_an_error_where_brokers_make_none(tmp_path: Path) -> None:
+    strict = MillraceProcess(tmp_path, {"auto.create.topics.enable": "false"})
+    strict.start()
+    try:
+        options = sink_options(strict.bootstrap, "no-such-topic")
+        by_row = read_sink_options({"bootstrap.servers": strict.bootstrap}, is_streaming=True)
+        words = r"make none by themselves \(auto.create.topics.enable=false\).*topic create no-such-topic"
+        with connected(options) as client:
+            with pytest.raises(TopicMissing, match=words):
+                run_task(client, options, stream_job("q", 0), 0, ["x"])
+            producer = _producer(client, init_producer(client, None, 60_000), by_row)
+            with pytest.raises(TopicMissing, match=words):
+                producer.partition_count("no-such-topic")
+            assert client.metadata(["no-such-topic"]) == {}
+    finally:
+        strict.end()
+
+
 def test_mistakes_about_topics_and_rows_are_named(broker: MillraceProcess, topic: str) -> None:
-    missing = sink_options(broker.bootstrap, "no-such-topic")
-    with (
-        connected(missing) as client,
-        pytest.raises(TopicMissing, match="topic create no-such-topic"),
-    ):
-        run_task(client, missing, stream_job("q", 0), 0, ["x"])
     options = sink_options(broker.bootstrap, topic, **{"batch.size": "10000000"})
     with connected(options) as client:
         with pytest.raises(RecordTooLarge, match=r"refuses 1 records, \d+ bytes, in one batch: raise max"):

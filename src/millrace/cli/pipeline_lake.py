@@ -101,7 +101,7 @@ class Duration(click.ParamType[int]):
     type=Duration(),
     default="7d",
     show_default=True,
-    help="Remove files that no version of the table of this time needs.",
+    help="Remove files that no version of the table of this time needs; whole hours.",
 )
 @click.option("--no-vacuum", is_flag=True, help="Keep all files.")
 @click.option("--maintain-only", is_flag=True, help="Archive nothing: join, drop and remove now.")
@@ -171,7 +171,13 @@ def archive(topics: tuple[str, ...], **options: Any) -> None:
     help="Name of this replay. The same command, or the same name, goes on where it stopped; a new name"
     " starts anew.",
 )
-@click.option("--compression", type=click.Choice(_CODECS), default="none", show_default=True)
+@click.option(
+    "--compression",
+    type=click.Choice(_CODECS),
+    default="zstd",
+    show_default=True,
+    help="How records are compressed: an archive does not keep how they were.",
+)
 @click.option("--no-verify", is_flag=True, help="Do not compare counts and checksums at the end.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
 @json_option
@@ -325,10 +331,13 @@ def _upkeep(options: dict[str, Any]) -> Upkeep:
     retention_ms = options["retention_ms"]
     if retention_ms is not None and retention_ms % _DAY_MS:
         raise click.BadParameter("whole days only: rows leave by days", param_hint="'--retention'")
+    if options["vacuum_ms"] % _HOUR_MS:
+        what = "whole hours only, which is what Delta counts in; 0h keeps nothing but the newest version"
+        raise click.BadParameter(what, param_hint="'--vacuum-after'")
     return Upkeep(
         compact_after=None if options["no_compact"] else options["compact_after"],
         retention_days=None if retention_ms is None else retention_ms // _DAY_MS,
-        vacuum_hours=None if options["no_vacuum"] else -(-options["vacuum_ms"] // _HOUR_MS),
+        vacuum_hours=None if options["no_vacuum"] else options["vacuum_ms"] // _HOUR_MS,
     )
 
 

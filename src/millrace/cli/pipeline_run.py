@@ -35,8 +35,19 @@ _STATE: Final = click.option(
 )
 
 
+_BOOTSTRAP: Final = click.option(
+    "-b",
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT[,...]",
+    help="Brokers, in the place of the file's bootstrap.servers. Where neither says any: MILLRACE_BOOTSTRAP,"
+    " then 127.0.0.1:9092.",
+)
+
+
 @click.command()
 @_FILE
+@_BOOTSTRAP
 @click.option("--once", is_flag=True, help="Process what is there now, then end (trigger available-now).")
 @spark_options
 @_STATE
@@ -53,21 +64,47 @@ _STATE: Final = click.option(
     metavar="SECONDS",
     help="How long a stop waits for batches to end.",
 )
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How often in a row a failing query is started again, with growing pauses; the others go on.",
+)
+@click.option(
+    "--outage-timeout",
+    "outage_timeout_s",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for brokers that do not answer.",
+)
+@click.option(
+    "--trace", is_flag=True, help="Show Spark's traces of errors; they are in the state directory otherwise."
+)
 def run(
     file: Path,
+    bootstrap: str | None,
     once: bool,
     state_dir: Path | None,
     metrics: str | None,
     stop_timeout: float,
+    retries: int,
+    outage_timeout_s: float,
+    trace: bool,
     **options: Any,
 ) -> int:
     """Run the pipeline declared in FILE until it ends or is stopped.
 
     A run goes on where the last one ended, exactly once: progress is in the checkpoints.
-    Ctrl-C, SIGTERM and `millrace pipeline stop` let each query end its batch first.
+    Ctrl-C, SIGTERM and `millrace pipeline stop` let each query end its batch first. A query that fails is
+    started again while the others go on; one that still fails at the end makes the exit code 1.
     """
-    pipeline = _load(file)
+    pipeline = _load(file, bootstrap)
 
+    from millrace.pipeline.declared.retries import RetryLimits
     from millrace.pipeline.declared.run import Runner
     from millrace.pipeline.declared.state import state_directory
     from millrace.pipeline.progress import ProgressBoard, metrics_served, shown
@@ -85,6 +122,8 @@ def run(
             master=master,
             once=once,
             stop_timeout_s=stop_timeout,
+            limits=RetryLimits(retries=retries, outage_timeout_s=outage_timeout_s),
+            shows_traces=trace,
         )
         if metrics is not None:
             host, port = _host_port(metrics)
@@ -101,14 +140,15 @@ def run(
 
 @click.command()
 @_FILE
+@_BOOTSTRAP
 @click.option("--deep", is_flag=True, help="Ask Spark too: parse and analyse every query, read no data.")
 @spark_options
 @json_option
-def validate(file: Path, deep: bool, as_json: bool, **options: Any) -> int:
+def validate(file: Path, bootstrap: str | None, deep: bool, as_json: bool, **options: Any) -> int:
     """Say everything that is wrong in FILE, each with its line."""
     from millrace.pipeline.declared.check import examine_file
 
-    pipeline, mistakes = examine_file(file)
+    pipeline, mistakes = examine_file(file, bootstrap=bootstrap)
     if pipeline is not None and deep:
         from millrace.pipeline.declared.deep import examine_deeply
 
@@ -130,6 +170,7 @@ def validate(file: Path, deep: bool, as_json: bool, **options: Any) -> int:
 
 @click.command()
 @_FILE
+@_BOOTSTRAP
 @click.option(
     "-o",
     "--output",
@@ -143,11 +184,11 @@ def validate(file: Path, deep: bool, as_json: bool, **options: Any) -> int:
     help="Spark's plan for each sink, after the graph.",
 )
 @spark_options
-def explain(file: Path, output: Path | None, plan: str | None, **options: Any) -> None:
+def explain(file: Path, bootstrap: str | None, output: Path | None, plan: str | None, **options: Any) -> None:
     """Draw the graph of the pipeline declared in FILE."""
     from millrace.pipeline.declared import draw
 
-    pipeline = _load(file)
+    pipeline = _load(file, bootstrap)
     if output is not None:
         if output.suffix.lower() not in (".svg", ".html", ".htm"):
             raise click.BadParameter(f"{output.name}: .svg or .html", param_hint="'--output'")
@@ -224,11 +265,11 @@ def stop(file: Path, state_dir: Path | None, timeout_s: float, kill: bool) -> in
 COMMANDS: Final = {"run": run, "validate": validate, "explain": explain, "status": status, "stop": stop}
 
 
-def _load(file: Path) -> Pipeline:
+def _load(file: Path, bootstrap: str | None = None) -> Pipeline:
     from millrace.pipeline.declared.check import load
     from millrace.pipeline.declared.mistakes import line_of
 
-    pipeline, warnings = load(file)
+    pipeline, warnings = load(file, bootstrap=bootstrap)
     for warning in warnings:
         log_line(line_of(file, warning))
     return pipeline

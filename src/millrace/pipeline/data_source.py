@@ -16,13 +16,14 @@ from pyspark.sql.types import StructType
 from millrace.core.override import override
 from millrace.pipeline.columns import COLUMNS, ddl
 from millrace.pipeline.errors import InvalidOption
+from millrace.pipeline.missing_package import Announced
 from millrace.pipeline.options import chosen_columns, read_options
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 
-class MillraceDataSource(DataSource):
+class MillraceDataSource(DataSource, metaclass=Announced):
     """Options are checked when a read or write is planned, not when it is declared."""
 
     options: MutableMapping[str, str]

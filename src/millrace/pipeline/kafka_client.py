@@ -198,6 +198,12 @@ class BrokerClient:
         names = None if topics is None else list(topics)
         return self.retrying(lambda: self._metadata(names))
 
+    def any_node(self) -> int:
+        """The node id of a broker that is in the cluster now."""
+        if not self._addresses:
+            self._metadata([])
+        return min(self._addresses)
+
     def leader(self, partition: TopicPartition) -> int:
         """The node id of a partition's leader; BrokerRefused (retriable) while there is none."""
         leader = self._leaders.get(partition, -1)

@@ -69,6 +69,8 @@ _ISOLATION_LEVELS: Final = {"read_committed": READ_COMMITTED, "read_uncommitted"
 
 FETCH_BYTES_DEFAULT: Final = 4 << 20
 TIMEOUT_MS_DEFAULT: Final = 60_000
+LATEST_NUMBER: Final = -1
+"""In JSON of offsets, the end of a partition."""
 
 PartitionNumbers: TypeAlias = Mapping[str, Mapping[int, int]]
 
@@ -116,6 +118,15 @@ class SourceOptions:
     store: StoreAccess = FROM_ENVIRONMENT
     """How to reach the store that holds the archive."""
     security: SecurityOptions = PLAINTEXT
+
+    def may_start_at_the_end(self, partition: TopicPartition) -> bool:
+        """Whether a partition's start may be its end, which is another one whenever it is asked for."""
+        by_time = self.starting.kind in ("timestamp", "timestamps")
+        return (
+            self.starting.kind == "latest"
+            or (self.starting.kind == "offsets" and self.starting.number(partition) == LATEST_NUMBER)
+            or (by_time and self.latest_if_too_young)
+        )
 
     def client(self) -> BrokerClient:
         # Late: whoever only asks for the columns needs no protocol.

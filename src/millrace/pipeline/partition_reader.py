@@ -15,7 +15,7 @@ from millrace.pipeline.connection import Connection
 from millrace.pipeline.decoder import Decoder, RowFilter, scan_batches
 from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost, PipelineError
 from millrace.pipeline.fetch_frames import RawFetch
-from millrace.pipeline.kafka_client import EARLIEST, LATEST, READ_COMMITTED, BrokerClient
+from millrace.pipeline.kafka_client import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, BrokerClient
 from millrace.pipeline.options import SourceOptions
 from millrace.pipeline.planning import Range
 from millrace.wire.api_keys import ApiKey
@@ -152,10 +152,11 @@ class PartitionReader:
 
     def _bear(self, client: BrokerClient, refused: BrokerRefused, deadline: float) -> None:
         """Go on after an error if that is right, or raise."""
-        if refused.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._skip_lost(client)
+        is_out_of_range = refused.code == ErrorCode.OFFSET_OUT_OF_RANGE
+        if is_out_of_range and self._is_lost(client):
             return
-        if not refused.retriable:
+        # Whoever refused an offset that the log has was not its leader any more, or not yet.
+        if not refused.retriable and not is_out_of_range:
             raise refused
         self._disconnect()
         client.forget_leader(self._partition)
@@ -173,7 +174,9 @@ class PartitionReader:
         topic = client.metadata([self._partition.topic]).get(self._partition.topic)
         return topic is None or topic.topic_id != self._range.topic_id
 
-    def _skip_lost(self, client: BrokerClient) -> None:
+    def _is_lost(self, client: BrokerClient) -> bool:
+        """Whether the log does not have the offset that was asked for; reading goes on behind the loss."""
+        client.forget_leader(self._partition)
         earliest = client.list_offsets({self._partition: EARLIEST})[self._partition].offset
         if self._offset < earliest:
             upto = min(earliest, self._range.end)
@@ -182,13 +185,16 @@ class PartitionReader:
                 f"its log starts at {earliest}",
                 upto,
             )
-            return
-        latest = client.list_offsets({self._partition: LATEST}, 0)[self._partition].offset
+            return True
+        latest = client.list_offsets({self._partition: LATEST}, READ_UNCOMMITTED)[self._partition].offset
+        if self._offset <= latest:
+            return False
         self._lose(
             f"{self._partition}: offset {self._offset} of a range up to {self._range.end} is behind the end "
             f"of its log, {latest}",
             self._range.end,
         )
+        return True
 
     def _lose(self, reason: str, go_on_at: int) -> None:
         if self._options.fail_on_data_loss:

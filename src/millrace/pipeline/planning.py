@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.pipeline.errors import DataLost, InvalidOption, PipelineError
+from millrace.pipeline.errors import InvalidOption, PipelineError
 from millrace.pipeline.kafka_client import EARLIEST, LATEST, BrokerClient, ListedOffset, TopicInfo
 from millrace.pipeline.offsets import Mark, Marks
 from millrace.pipeline.options import Bound, SourceOptions, missing_partitions
@@ -123,18 +123,13 @@ class Planner:
         if unknown:
             raise InvalidOption(f"{bound.option} names {_names(unknown)}, which is not read")
 
-    def check_epochs(self, marks: Marks) -> None:
-        """DataLost if a partition's log was cut below a place that had been read, in an unclean election."""
+    def cuts(self, marks: Marks) -> dict[TopicPartition, int]:
+        """Where partitions' logs were cut below a place that had been read, in an unclean election."""
         known = {each: mark.epoch for each, mark in marks.items() if mark.epoch >= 0}
         if not known:
-            return
-        for each, (_, end_offset) in self._client.epoch_end_offsets(known).items():
-            if 0 <= end_offset < marks[each].offset:
-                raise DataLost(
-                    f"{each} was read up to {marks[each].offset} in epoch {known[each]}, but that epoch ends "
-                    f"at {end_offset} now: records were lost in an unclean election. failOnDataLoss=false "
-                    "goes on all the same"
-                )
+            return {}
+        ends = self._client.epoch_end_offsets(known)
+        return {each: end for each, (_, end) in ends.items() if 0 <= end < marks[each].offset}
 
 
 def _is_chosen(topic: TopicInfo, pattern: re.Pattern[str]) -> bool:

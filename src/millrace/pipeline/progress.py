@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.core.override import override
+from millrace.pipeline.spark_errors import explain_text
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -129,8 +130,12 @@ class ProgressBoard:
             watcher(changed)
 
 
-def make_listener(board: ProgressBoard) -> StreamingQueryListener:
-    """A listener for `spark.streams.addListener` that keeps the board up to date."""
+def make_listener(
+    board: ProgressBoard, on_trace: Callable[[str, str], None] | None = None
+) -> StreamingQueryListener:
+    """A listener for `spark.streams.addListener` that keeps the board up to date.
+
+    The board gets one line of an error; `on_trace` is called with the query's id and all that Spark says."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
@@ -148,7 +153,12 @@ def make_listener(board: ProgressBoard) -> StreamingQueryListener:
 
         @override
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-            board.ended(str(event.runId), event.exception)
+            if event.exception is None:
+                board.ended(str(event.runId), None)
+                return
+            if on_trace is not None:
+                on_trace(str(event.runId), event.exception)
+            board.ended(str(event.runId), explain_text(event.exception))
 
     return Listener()
 

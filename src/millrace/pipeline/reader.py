@@ -12,6 +12,7 @@ from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
 from millrace.pipeline.errors import InvalidOption, PipelineError
 from millrace.pipeline.kafka_client import EARLIEST
+from millrace.pipeline.missing_package import Announced
 from millrace.pipeline.options import SourceOptions
 from millrace.pipeline.planning import Planner, Range, split_ranges
 from millrace.pipeline.pushdown import Bounds, push
@@ -47,7 +48,7 @@ class _Plan:
     ends: dict[TopicPartition, int]
 
 
-class MillraceReader(DataSourceReader):
+class MillraceReader(DataSourceReader, metaclass=Announced):
     """Reads what was there when the query was planned."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:

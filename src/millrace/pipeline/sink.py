@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from millrace.core.override import override
 from millrace.pipeline.errors import InvalidOption, PipelineError
 from millrace.pipeline.kafka_client import BrokerClient
+from millrace.pipeline.missing_package import Announced
 from millrace.pipeline.sink_commit import (
     Job,
     RowsChanged,
@@ -33,7 +34,7 @@ from millrace.pipeline.sink_commit import (
 )
 from millrace.pipeline.sink_options import SinkOptions, check_columns, read_sink_options
 from millrace.pipeline.sink_rows import RowRouter, pieces
-from millrace.pipeline.transactional import TaskProducer, init_producer
+from millrace.pipeline.transactional import ProducerIdentity, TaskProducer, init_producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ def make_stream_writer(schema: StructType, options: Mapping[str, str], overwrite
     return StreamWriter(read)
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter, metaclass=Announced):
     def __init__(self, options: SinkOptions, job: Job) -> None:
         self._options = options
         self._job = job
@@ -92,7 +93,7 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self._options, self._job, messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(DataSourceStreamArrowWriter, metaclass=Announced):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
@@ -129,7 +130,7 @@ def _write_task(
             outcome = _write_exactly_once(client, options, job, task, batches)
         else:
             identity = init_producer(client, None, options.transaction_timeout_ms)
-            producer = TaskProducer(client, identity, timeout_ms=options.transaction_timeout_ms)
+            producer = _producer(client, identity, options)
             records = _write_rows(producer, options, job.epoch + task, batches)
             outcome = TaskOutcome(task, records, None)
     return TaskMessage(job, outcome)
@@ -149,7 +150,7 @@ def _write_exactly_once(
             if repeated != written:
                 raise RowsChanged(name, job.epoch, written, repeated)
             return TaskOutcome(task, repeated, None, is_repeated=True)
-    producer = TaskProducer(client, identity, timeout_ms=options.transaction_timeout_ms)
+    producer = _producer(client, identity, options)
     try:
         records = _write_rows(producer, options, job.epoch + task, batches)
         if records and job.is_marked:
@@ -158,6 +159,12 @@ def _write_exactly_once(
         producer.abort()
         raise
     return TaskOutcome(task, records, identity if producer.is_open else None)
+
+
+def _producer(client: BrokerClient, identity: ProducerIdentity, options: SinkOptions) -> TaskProducer:
+    return TaskProducer(
+        client, identity, timeout_ms=options.transaction_timeout_ms, new_topics=options.new_topics
+    )
 
 
 def _write_rows(

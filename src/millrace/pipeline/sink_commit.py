@@ -13,26 +13,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.errors import BrokerRefused, PipelineError
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.kafka_client import BrokerClient
 from millrace.pipeline.sink_options import SinkOptions
+from millrace.pipeline.topic_creation import NewTopics, create_topic, find_or_create
 from millrace.pipeline.transactional import (
     Marker,
     ProducerIdentity,
-    TopicMissing,
     end_transaction,
     init_producer,
     read_marker,
 )
-from millrace.wire.api_keys import ApiKey
-from millrace.wire.error_codes import ErrorCode
-from millrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-
-_CREATE_TOPICS_VERSIONS: Final = (5, 6)
-_DEFAULT_REPLICAS: Final = -1
 
 
 class StaleEpoch(PipelineError):
@@ -104,22 +97,12 @@ def marker_place(options: SinkOptions) -> TopicPartition:
 
 
 def ensure_marker_topic(client: BrokerClient, options: SinkOptions) -> None:
-    """Offsets belong to partitions that exist: create the one for markers, unless it is the target."""
+    """Offsets belong to partitions that exist: make the one for markers, which may be the target itself."""
     name = options.marker_topic
-    if client.metadata([name]):
-        return
     if name == options.topic:
-        raise TopicMissing(name)
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=_DEFAULT_REPLICAS)
-    message = CreateTopicsRequest(topics=[topic], timeout_ms=client.timeout_ms)
-
-    def attempt() -> None:
-        version = client.version(ApiKey.CREATE_TOPICS, *_CREATE_TOPICS_VERSIONS)
-        (created,) = client.request(ApiKey.CREATE_TOPICS, version, message).topics
-        if created.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise BrokerRefused(created.error_code, f"creating the topic for markers, {name} (markerTopic)")
-
-    client.retrying(attempt)
+        find_or_create(client, name, options.new_topics)
+    elif not client.metadata([name]):
+        create_topic(client, name, NewTopics(partitions=1), may_exist=True)
 
 
 def is_written(client: BrokerClient, options: SinkOptions, job: Job, task: int) -> int | None:

@@ -24,6 +24,13 @@ from pyspark.sql.types import (
 from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.kafka_client import parse_servers
 from millrace.pipeline.security import SECURITY_OPTIONS, SecurityOptions, read_security
+from millrace.pipeline.topic_creation import (
+    BROKERS_DEFAULT,
+    CONFIG_PREFIX,
+    TOPIC_SETTINGS,
+    NewTopics,
+    check_config_names,
+)
 from millrace.wire.compression import CODECS_BY_NAME, Codec
 
 EXACTLY_ONCE: Final = "exactly_once"
@@ -59,9 +66,15 @@ _OWN_OPTIONS: Final = (
     "transactionalIdPrefix",
     "txnAppId",
     "txnVersion",
+    "topicPartitions",
+    "topicReplicas",
 )
 # Spark hands its own on to every sink.
 _SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
+
+_CONFIG_PREFIX: Final = CONFIG_PREFIX.lower()
+_PARTITIONS_MAX: Final = 100_000
+_REPLICAS_MAX: Final = 2**15 - 1
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _WRITTEN_COLUMNS: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
@@ -88,6 +101,8 @@ class SinkOptions:
     app_id: str | None
     """With `app_version`, names a batch write so that its repetition is recognised."""
     app_version: int
+    new_topics: NewTopics
+    """How topics are made that are missing."""
 
     @property
     def is_exactly_once(self) -> bool:
@@ -121,6 +136,7 @@ def read_sink_options(options: Mapping[str, str], *, is_streaming: bool) -> Sink
         client_id=_kafka_option(given, "client.id") or "millrace-sink",
         app_id=app_id,
         app_version=app_version,
+        new_topics=_new_topics(given),
     )
 
 
@@ -176,15 +192,31 @@ def _check_type(
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in (*_KAFKA_OPTIONS, *_OWN_OPTIONS)}
+    candidates = known | {(CONFIG_PREFIX + name).lower(): CONFIG_PREFIX + name for name in TOPIC_SETTINGS}
     for name in given:
+        if name.startswith(_CONFIG_PREFIX):
+            continue
         plain = name.removeprefix("kafka.")
         if name in known or name in _SPARK_OPTIONS or (plain != name and plain in _KAFKA_OPTIONS):
             continue
-        near = difflib.get_close_matches(plain, known, n=1)
-        hint = (
-            f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(sorted(known.values()))}"
-        )
+        near = difflib.get_close_matches(plain, candidates, n=1)
+        there_are = f"there are {', '.join(sorted(known.values()))}"
+        hint = f"did you mean {candidates[near[0]]!r}?" if near else there_are
         raise InvalidOption(f"option {name!r} is not one of a writer's: {hint}")
+
+
+def _new_topics(given: Mapping[str, str]) -> NewTopics:
+    configs = {
+        name.removeprefix(_CONFIG_PREFIX): value
+        for name, value in given.items()
+        if name.startswith(_CONFIG_PREFIX)
+    }
+    check_config_names(configs)
+    return NewTopics(
+        partitions=_number(given, "topicPartitions", BROKERS_DEFAULT, 1, _PARTITIONS_MAX),
+        replicas=_number(given, "topicReplicas", BROKERS_DEFAULT, 1, _REPLICAS_MAX),
+        configs=configs,
+    )
 
 
 def _bootstrap(given: Mapping[str, str]) -> str:
@@ -226,7 +258,7 @@ def _codec(given: Mapping[str, str]) -> Codec:
 
 
 def _number(given: Mapping[str, str], name: str, default: int, at_least: int, at_most: int) -> int:
-    text = _kafka_option(given, name)
+    text = _kafka_option(given, name.lower())
     if text is None:
         return default
     if not re.fullmatch(r"-?\d+", text.strip()) or not at_least <= int(text) <= at_most:

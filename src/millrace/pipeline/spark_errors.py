@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from millrace.core.errors import MillraceError
+from millrace.pipeline.missing_package import find_missing_package
 
 # The last line of a worker's traceback, which Spark carries inside a Java exception's text.
 _OURS: Final = re.compile(
@@ -30,11 +31,25 @@ def is_spark_error(error: BaseException) -> bool:
     return type(error).__module__.split(".", 1)[0] in ("pyspark", "py4j")
 
 
+def is_analysis_error(error: BaseException | None) -> bool:
+    """Whether Spark refused a query before it read anything: another try would find the same."""
+    return type(error).__name__ in ("AnalysisException", "ParseException")
+
+
 def explain(error: BaseException) -> str:
     """One line, or a few if the message itself has them, without any traceback."""
     if isinstance(error, MillraceError):
         return str(error)
-    text = str(error).strip()
+    return explain_text(str(error)) or type(error).__name__
+
+
+def explain_text(text: str) -> str:
+    """The same of an error that Spark tells as text, with its whole trace."""
+    # Behind it Spark prints the whole query and its offsets.
+    text = text.partition("\n=== Streaming Query ===")[0].strip()
+    missing = find_missing_package(text)
+    if missing is not None:
+        return missing
     ours = list(_OURS.finditer(text))
     if ours:
         return _SQLSTATE.sub("", ours[-1]["message"]).strip()
@@ -44,7 +59,7 @@ def explain(error: BaseException) -> str:
             return f"{python[-1]['name'].rpartition('.')[2]}: {python[-1]['message']}".rstrip(": ")
     if _NO_FILE_SYSTEM.search(text):
         return f"{_java_sentence(text)}: {_HOW_TO_ADD}"
-    return _java_sentence(text) or type(error).__name__
+    return _java_sentence(text)
 
 
 def _java_sentence(text: str) -> str:

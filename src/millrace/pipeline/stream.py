@@ -1,7 +1,7 @@
 """The stream reader of `spark.readStream.format("millrace")`: decides on the driver how far each batch goes.
 
-Spark keeps the offsets. This class keeps nothing that a restart would miss: what it remembers only saves
-questions.
+Spark keeps the offsets, and where a query began is in the first of them (see `offsets`). This class keeps
+nothing that a restart would miss: what it remembers only saves questions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
 from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost
 from millrace.pipeline.kafka_client import BrokerClient, TopicInfo
-from millrace.pipeline.offsets import Mark, Marks, from_json, to_json
+from millrace.pipeline.missing_package import Announced
+from millrace.pipeline.offsets import NOT_BEGUN, Mark, Marks, from_json, to_json
 from millrace.pipeline.options import SourceOptions
 from millrace.pipeline.planning import Planner, Range, share, split_ranges
 from millrace.pipeline.reader import RangeTask
@@ -38,7 +39,7 @@ _SAMPLE_BYTES: Final = 256 * 1024
 """So much of a partition is looked at to know how large its records are."""
 
 
-class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Announced):
     """One for a query on the driver, and a copy of it in every task, which only calls `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -47,6 +48,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client: BrokerClient | None = None
         self._target: Marks | None = None
         """With Trigger.AvailableNow: where the query ends."""
+        self._beginning: Marks | None = None
+        """Where the first batch starts, until Spark has written it down with the end of that batch."""
         self._latest: Marks = {}
         self._committed: Marks = {}
         self._epochs_checked = False
@@ -54,12 +57,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        planner = self._planner()
-        topics = planner.topics()
-        partitions = planner.partitions(topics)
-        starts = planner.starting(partitions)
-        # The epoch of a place nobody has read from is not known; from the first batch on it is.
-        return to_json({each: Mark(topics[each.topic].topic_id, starts[each], -1) for each in partitions})
+        return dict(NOT_BEGUN)
 
     @override
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -71,26 +69,32 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._find_latest({})
+        self._target = self._find_newest({})
 
     @override
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        marks = from_json(start)
+        is_first = start == NOT_BEGUN
+        kept = self._begin() if is_first else _without_starts(from_json(start))
+        newest = self._find_newest(kept)
+        marks = self._check_epochs(kept, newest)
+        latest = self._latest = self._up_to_target(newest)
         # Spark asks for the next batch when all up to `start` is done; the call of `commit` may come later
         # or, for the last batch, never.
-        self._commit_progress(marks)
-        latest = self._find_latest(marks)
-        if not self._epochs_checked:
-            self._check_epochs(marks, latest)
-        self._latest = latest
-        begins = self._begins(marks, latest)
+        self._commit_progress(kept)
+        begins = self._begins(marks, newest, latest)
         ahead = {each: mark.offset - begins[each] for each, mark in latest.items()}
         ahead = {each: size for each, size in ahead.items() if size > 0}
-        if self._is_too_little(sum(ahead.values())):
+        taken: dict[TopicPartition, int] = {}
+        if not self._is_too_little(sum(ahead.values())):
+            taken = ahead if isinstance(limit, ReadAllAvailable) else self._limited(ahead, begins)
+        elif not is_first and not any(
+            begins[each] < mark.offset for each, mark in kept.items() if each in begins
+        ):
             return start
-        taken = ahead if isinstance(limit, ReadAllAvailable) else self._limited(ahead, begins)
-        end = self._moved(marks, latest, begins, taken)
-        if end == marks:
+        # A batch may be empty: what matters is that Spark writes down where the query began, or to where it
+        # went back in a log that was cut, before new records grow past that place.
+        end = self._moved(kept, latest, begins, taken, is_first=is_first)
+        if end == kept and not is_first:
             return start
         self._last_batch_at = time.monotonic()
         return to_json(end)
@@ -101,8 +105,11 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        before, after = from_json(start), from_json(end)
-        begins = self._begins(before, after)
+        after = from_json(end)
+        if not self._epochs_checked:
+            # A batch that a restart repeats is read before anybody asks for the next one.
+            self._check_epochs(after, self._find_newest(after), is_planned=True)
+        begins = self._starts(start, after)
         ranges = [
             Range(topic_id=mark.topic_id, partition=each, start=begins[each], end=mark.offset)
             for each, mark in after.items()
@@ -140,24 +147,38 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = self._options.client()
         return self._client
 
-    def _find_latest(self, marks: Marks) -> Marks:
+    def _begin(self) -> Marks:
+        """Where the options say that the query begins, decided once."""
+        if self._beginning is None:
+            planner = self._planner()
+            topics = planner.topics()
+            starts = planner.starting(planner.partitions(topics))
+            # The epoch of a place nobody has read from is not known; from the first batch on it is.
+            self._beginning = {
+                each: Mark(topics[each.topic].topic_id, offset, -1) for each, offset in starts.items()
+            }
+        return self._beginning
+
+    def _find_newest(self, marks: Marks) -> Marks:
         """Where every partition ends now; DataLost if a topic is gone or is not the one that was read."""
         planner = self._planner()
         topics = planner.topics(must_exist=not marks)
         self._check_identity(marks, topics)
         partitions = planner.partitions(topics)
         listed = planner.latest(partitions)
-        latest = {
+        return {
             each: Mark(topics[each.topic].topic_id, listed[each].offset, listed[each].leader_epoch)
             for each in partitions
         }
+
+    def _up_to_target(self, newest: Marks) -> Marks:
+        """What came after a query of Trigger.AvailableNow started is not its business."""
         if self._target is None:
-            return latest
-        # What came after the query started is not its business.
+            return newest
         return {
             each: mark._replace(offset=min(mark.offset, self._target[each].offset))
-            for each, mark in latest.items()
-            if each in self._target and self._target[each].topic_id == mark.topic_id
+            for each, mark in newest.items()
+            if _is_same(mark, self._target.get(each))
         }
 
     def _check_identity(self, marks: Marks, topics: Mapping[str, TopicInfo]) -> None:
@@ -173,25 +194,82 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif each.partition not in topic.partitions:
                 self._lose(f"{each} does not exist any more")
 
-    def _check_epochs(self, marks: Marks, latest: Marks) -> None:
-        """Once after a start: while a query runs, brokers refuse to serve what was cut off."""
-        same = {each: mark for each, mark in marks.items() if _is_same(mark, latest.get(each))}
-        try:
-            self._planner().check_epochs(same)
-        except DataLost as lost:
-            self._lose(str(lost))
-        self._epochs_checked = True
+    def _check_epochs(self, marks: Marks, newest: Marks, *, is_planned: bool = False) -> Marks:
+        """The marks, moved back to where logs were cut.
 
-    def _begins(self, before: Marks, after: Marks) -> dict[TopicPartition, int]:
-        """Where reading goes on in each partition of `after`; new partitions and topics are read whole."""
-        fresh = [each for each, mark in after.items() if not _is_same(mark, before.get(each))]
-        found = {each: before[each].offset for each in after if each not in fresh}
+        Asked once after a start: while a query runs, brokers refuse to serve what was cut off.
+        """
+        if self._epochs_checked:
+            return marks
+        same = {each: mark for each, mark in marks.items() if _is_same(mark, newest.get(each))}
+        cut = self._planner().cuts(same)
+        for each, offset in cut.items():
+            words = "is to be read" if is_planned else "was read"
+            self._lose(
+                f"{each} {words} up to {marks[each].offset} in epoch {marks[each].epoch}, but that epoch "
+                f"ends at {offset} now: records were lost in an unclean election"
+            )
+        # Only places that nothing is planned for can move back at once.
+        self._epochs_checked = not (is_planned and cut)
+        return marks | {each: marks[each]._replace(offset=offset) for each, offset in cut.items()}
+
+    def _begins(self, marks: Marks, newest: Marks, wanted: Marks) -> dict[TopicPartition, int]:
+        """Where reading goes on in each partition wanted; new partitions and topics are read whole."""
+        found = {each: marks[each].offset for each, mark in wanted.items() if _is_same(mark, marks.get(each))}
+        fresh = [each for each in wanted if each not in found]
         if fresh:
             listed = self._planner().earliest(fresh)
             found |= {each: listed[each].offset for each in fresh}
+        for each in wanted:
+            if each in fresh:
+                self._check_whole(each, found[each], marks)
+            elif found[each] > newest[each].offset:
+                self._lose(f"{each} was read up to {found[each]}, but ends at {newest[each].offset} now")
+                found[each] = newest[each].offset
+        return found
+
+    def _check_whole(self, partition: TopicPartition, begin: int, marks: Marks) -> None:
+        """A partition added to a topic that is read: its first records may be gone before it was seen."""
+        is_known = any(each.topic == partition.topic for each in marks)
+        if begin > 0 and is_known and partition not in marks and not self._options.assigned:
+            self._lose(f"{partition} was added to its topic, and its records before {begin} are gone already")
+
+    def _starts(self, start: Mapping[str, Any], after: Marks) -> dict[TopicPartition, int]:
+        """Where the batch up to `after` starts, from what Spark has written down alone."""
+        before = {} if start == NOT_BEGUN else from_json(start)
+        found: dict[TopicPartition, int] = {}
         for each, mark in after.items():
-            if found[each] > mark.offset and self._target is None:
+            known = before.get(each)
+            if mark.start is not None:
+                found[each] = mark.start
+            elif known is not None and _is_same(known, mark):
+                found[each] = known.offset
+        unsaid = {each: mark for each, mark in after.items() if each not in found}
+        if unsaid:
+            found |= self._unsaid_starts(unsaid, is_first=start == NOT_BEGUN)
+        for each, mark in after.items():
+            if found[each] > mark.offset:
                 self._lose(f"{each} was read up to {found[each]}, but ends at {mark.offset} now")
+                found[each] = mark.offset
+        return found
+
+    def _unsaid_starts(self, unsaid: Marks, *, is_first: bool) -> dict[TopicPartition, int]:
+        """For batches that older versions planned and never finished: they wrote down no starts.
+
+        Where a query began at the end of its topics, they asked for that end, a moment later for the end of
+        the batch, and for the beginning once more to run it: so not one of those batches has read anything.
+        The moment in between belongs to neither side. A time or an offset as the start is found again.
+        """
+        planner = self._planner()
+        if not is_first:
+            return {each: listed.offset for each, listed in planner.earliest(unsaid).items()}
+        found = planner.starting(list(unsaid))
+        for each, mark in unsaid.items():
+            if found[each] > mark.offset and self._options.may_start_at_the_end(each):
+                self._warn(
+                    f"{each} is read from {mark.offset} on: the first batch of this checkpoint was planned "
+                    "by an older version, which did not write down where it starts"
+                )
                 found[each] = mark.offset
         return found
 
@@ -237,23 +315,29 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest: Marks,
         begins: Mapping[TopicPartition, int],
         taken: Mapping[TopicPartition, int],
+        *,
+        is_first: bool,
     ) -> Marks:
         """The marks behind the next batch. Where nothing is taken a known mark stays as it was, even its
         epoch: Spark takes any difference for new data."""
         end: Marks = {}
         for each in sorted({*marks, *latest}):
             known, newest = marks.get(each), latest.get(each)
-            if newest is None:
-                if known is not None:
-                    end[each] = known
-            elif each not in taken and known is not None and _is_same(known, newest):
-                end[each] = known._replace(offset=min(known.offset, begins[each]))
+            if known is not None and (newest is None or _is_same(known, newest)):
+                begin = begins.get(each, known.offset)
+                moved = known._replace(offset=begin) if newest is None or each not in taken else newest
+                start = begin if is_first or begin != known.offset else None
             else:
-                end[each] = newest._replace(offset=begins[each] + taken.get(each, 0))
+                assert newest is not None, each
+                begin = start = begins[each]
+                moved = newest
+            end[each] = moved._replace(offset=begin + taken.get(each, 0), start=start)
         return end
 
     def _commit_progress(self, marks: Marks) -> None:
         group = self._options.commit_group
+        # A group can have no offset in a topic that is gone, and asking for it would hold up every batch.
+        marks = {each: mark for each, mark in marks.items() if _is_same(mark, self._latest.get(each))}
         if group is None or not marks or marks == self._committed:
             return
         try:
@@ -275,6 +359,10 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _warn(self, message: str) -> None:
         _log.warning("%s", message)
+
+
+def _without_starts(marks: Marks) -> Marks:
+    return {each: mark._replace(start=None) for each, mark in marks.items()}
 
 
 def _is_same(one: Mark, other: Mark | None) -> bool:

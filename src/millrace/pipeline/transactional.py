@@ -20,6 +20,7 @@ from millrace.core.ids import NO_EPOCH, TopicPartition
 from millrace.pipeline.encoder import EncodedBatch
 from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, PipelineError
 from millrace.pipeline.kafka_client import GROUP, TRANSACTION, BrokerClient
+from millrace.pipeline.topic_creation import NewTopics, find_or_create
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.batch_header import (
     CRC_AT,
@@ -86,14 +87,6 @@ class Fenced(PipelineError):
             f"task has taken over, or it was open for longer than transaction.timeout.ms{limit}"
         )
         self.transactional_id = transactional_id
-
-
-class TopicMissing(PipelineError):
-    def __init__(self, topic: str) -> None:
-        super().__init__(
-            f"topic {topic!r} does not exist: create it first, with: millrace topic create {topic}"
-        )
-        self.topic = topic
 
 
 class RecordTooLarge(PipelineError):
@@ -195,8 +188,16 @@ def read_marker(
 class TaskProducer:
     """Appends the batches of one task in order, each exactly once; one request at a time for each."""
 
-    def __init__(self, client: BrokerClient, identity: ProducerIdentity, *, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        client: BrokerClient,
+        identity: ProducerIdentity,
+        *,
+        timeout_ms: int,
+        new_topics: NewTopics | None = None,
+    ) -> None:
         self.identity = identity
+        self._new_topics = new_topics or NewTopics()
         self._client = client
         self._timeout_ms = timeout_ms
         self._attributes = 0 if identity.transactional_id is None else TRANSACTIONAL_BIT
@@ -206,10 +207,8 @@ class TaskProducer:
         """Whether anything has been written or marked in the transaction."""
 
     def partition_count(self, topic: str) -> int:
-        found = self._client.metadata([topic]).get(topic)
-        if found is None:
-            raise TopicMissing(topic)
-        return len(found.partitions)
+        """Makes the topic if it is missing and may be made."""
+        return len(find_or_create(self._client, topic, self._new_topics).partitions)
 
     def produce(self, batches: Iterable[EncodedBatch]) -> None:
         """Append all batches and wait until they are acknowledged."""

@@ -18,6 +18,8 @@ REPLAY = ["replay", "orders", "--archive", "lake", "--into", "orders-2"]
         (["archive", "orders"], "Missing option '--to'"),
         ([*ARCHIVE, "--retention", "90"], "'90' is not a duration such as 90s, 1h30m or 7d"),
         ([*ARCHIVE, "--retention", "12h"], "whole days only"),
+        ([*ARCHIVE, "--vacuum-after", "1s"], "whole hours only"),
+        ([*ARCHIVE, "--vacuum-after", "90m"], "whole hours only"),
         ([*ARCHIVE, "--schema", "order.avsc"], "--schema and --message need --decode"),
         ([*ARCHIVE, "--decode", "avro"], "--decode avro needs --schema"),
         ([*ARCHIVE, "--decode", "xml"], "'xml' is not one of 'json', 'avro', 'protobuf'"),
@@ -36,3 +38,15 @@ def test_a_mistake_is_named(words: list[str], complaint: str) -> None:
     assert answer.exit_code != 0
     error = str(answer.exception) if isinstance(answer.exception, MillraceError) else answer.stderr
     assert complaint in error
+
+
+def test_what_is_replayed_is_compressed_unless_somebody_says_otherwise() -> None:
+    """An archive of 112 MB became 405 MB in the topic."""
+    from millrace.pipeline.lake.replay import ReplayOptions
+    from millrace.pipeline.lake.topics import BrokerOptions
+    from millrace.wire.compression import Codec
+
+    (option,) = [option for option in COMMANDS["replay"].params if option.name == "compression"]
+    assert option.default == "zstd"
+    broker = BrokerOptions(bootstrap="127.0.0.1:9092", properties={}, timeout_ms=1)
+    assert ReplayOptions(root="lake", topic="a", into="b", broker=broker).codec is Codec.ZSTD

@@ -69,6 +69,8 @@ MISTAKES = [
     ("every 10 seconds", "every ten seconds", 3, "trigger cannot be 'every ten seconds'"),
     ("tools:clean", "tool:clean", 6, "there is no module 'tool'; did you mean 'tools'?"),
     ("tools:clean", "tools:cleann", 6, "defines no 'cleann'; did you mean 'clean'?"),
+    ("  clean:", "  Upper:", 5, "Spark has a function Upper of its own, which would be called instead"),
+    ("  clean:", "  mask:", 5, "allowed: another name, such as my_mask or mask_value"),
     ("tools:clean", "clean", 6, "call 'clean' names no function; allowed: MODULE:FUNCTION"),
     ("returns: string", "returns: strng", 7, "'strng' is not a type; did you mean 'string'?"),
     ("returns: string", "kind: row", 5, "'returns' is missing"),

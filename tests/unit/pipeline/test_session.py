@@ -103,6 +103,8 @@ def test_our_own_message_is_found_inside_spark_s() -> None:
         "\tat org.apache.spark.sql.Something.method(Something.scala:12)\n"
     )
     assert explain(RuntimeError(text)) == "orders-0: offset 5 is gone"
+    query = "millrace.pipeline.errors.PipelineError: orders-0 is gone\n=== Streaming Query ===\nOffsets: {}"
+    assert explain(RuntimeError(query)) == "orders-0 is gone"
     assert explain(PipelineError("as it is")) == "as it is"
 
 

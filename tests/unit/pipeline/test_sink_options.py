@@ -15,8 +15,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millrace.metadata.config_definitions import TOPIC_SETTINGS as SETTINGS_OF_BROKERS
 from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.sink_options import check_columns, read_sink_options
+from millrace.pipeline.topic_creation import TOPIC_SETTINGS, NewTopics
 from millrace.wire.compression import Codec
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}
@@ -28,6 +30,17 @@ def test_defaults_are_exactly_once_and_uncompressed() -> None:
     assert options.codec is Codec.NONE
     assert options.marker_topic == "orders"
     assert options.app_id is None
+
+
+def test_missing_topics_are_made_as_the_broker_says_unless_options_say_more() -> None:
+    assert read_sink_options(BASE, is_streaming=True).new_topics == NewTopics()
+    wishes = {"topicPartitions": "6", "topicReplicas": "3", "topicConfig.of.another.broker": "x"}
+    new = read_sink_options({**BASE, **wishes}, is_streaming=True).new_topics
+    assert new == NewTopics(partitions=6, replicas=3, configs={"of.another.broker": "x"})
+
+
+def test_the_names_for_hints_are_those_of_the_broker() -> None:
+    assert set(TOPIC_SETTINGS) == set(SETTINGS_OF_BROKERS)
 
 
 def test_names_of_kafka_may_have_sparks_prefix_and_any_case() -> None:
@@ -52,6 +65,12 @@ def test_names_of_kafka_may_have_sparks_prefix_and_any_case() -> None:
         ({"transaction.timeout.ms": "1"}, True, "transaction.timeout.ms=1: must be a whole number from 1000"),
         ({"missingMarkers": "maybe"}, True, "missingMarkers=maybe: must be refuse or accept"),
         ({"delivry": "x"}, True, "option 'delivry' is not one of a writer's: did you mean 'delivery'"),
+        ({"topicPartition": "3"}, True, "did you mean 'topicPartitions'"),
+        ({"topicPartitions": "0"}, True, "topicPartitions=0: must be a whole number from 1 to"),
+        ({"topicReplicas": "many"}, True, "topicReplicas=many: must be a whole number from 1 to"),
+        ({"topicConfig.retention.m": "1"}, True, "did you mean 'topicConfig.retention.ms'?"),
+        ({"topicConfg.retention.ms": "1"}, True, "did you mean 'topicConfig.retention.ms'?"),
+        ({"topicConfig.": "1"}, True, "topicConfig. names no setting"),
         ({"subscribe": "x"}, True, "option 'subscribe' is not one of a writer's"),
         ({"txnAppId": "x", "txnVersion": "1"}, True, "for batch writes"),
         ({"txnAppId": "x"}, False, "belong together"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from millrace.pipeline.declared import check_graph, python_code
+from millrace.pipeline.declared.builtin_functions import is_builtin, other_names
 from millrace.pipeline.declared.check_sinks import DELIVERIES, Defaults, read_sink
 from millrace.pipeline.declared.check_sources import Surroundings, check_bootstrap, read_source
 from millrace.pipeline.declared.ddl import check_type
@@ -20,6 +22,7 @@ from millrace.pipeline.declared.sql_text import examine
 from millrace.pipeline.declared.yaml_file import read_yaml
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE: Final = "MILLRACE_BOOTSTRAP"
 _TOP_KEYS: Final = (
     *("pipeline", "bootstrap.servers", "checkpoint", "trigger", "delivery", "spark", "packages"),
     *("functions", "sources", "steps", "sinks"),
@@ -33,21 +36,26 @@ _PACKAGE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _CALL: Final = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_]\w*)")
 
 
-def load(path: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, list[Mistake]]:
+def load(
+    path: Path, environment: Mapping[str, str] | None = None, *, bootstrap: str | None = None
+) -> tuple[Pipeline, list[Mistake]]:
     """The pipeline in a file, with warnings; raises InvalidPipeline with all that is wrong."""
-    pipeline, mistakes = examine_file(path, environment)
+    pipeline, mistakes = examine_file(path, environment, bootstrap=bootstrap)
     if pipeline is None:
         raise InvalidPipeline(path, mistakes)
     return pipeline, mistakes
 
 
 def examine_file(
-    path: Path, environment: Mapping[str, str] | None = None
+    path: Path, environment: Mapping[str, str] | None = None, *, bootstrap: str | None = None
 ) -> tuple[Pipeline | None, list[Mistake]]:
-    """The pipeline, or None if any of the mistakes is more than a warning."""
+    """The pipeline, or None if any of the mistakes is more than a warning.
+
+    `bootstrap` counts before the file's `bootstrap.servers`, that before the variable MILLRACE_BOOTSTRAP, and
+    that before the default. Sources and sinks that name servers of their own keep them."""
     mistakes = Mistakes()
     tree = _tree(path, mistakes)
-    pipeline = None if tree is None else _Checker(path, tree, mistakes, environment).pipeline()
+    pipeline = None if tree is None else _Checker(path, tree, mistakes, environment).pipeline(bootstrap)
     return (None if mistakes.fatal else pipeline), mistakes.in_order()
 
 
@@ -92,10 +100,12 @@ class _Checker:
         self._environment = environment
         self._top = Fields(tree, "pipeline", mistakes, environment)
 
-    def pipeline(self) -> Pipeline | None:
+    def pipeline(self, bootstrap: str | None) -> Pipeline | None:
         top = self._top
         top.only(_TOP_KEYS)
-        bootstrap = top.text("bootstrap.servers", DEFAULT_BOOTSTRAP) or DEFAULT_BOOTSTRAP
+        around_us = os.environ if self._environment is None else self._environment
+        in_file = top.text("bootstrap.servers")
+        bootstrap = bootstrap or in_file or around_us.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
         check_bootstrap(bootstrap, top.mark_of("bootstrap.servers"), "pipeline", self._mistakes)
         around = Surroundings(self._folder, bootstrap, self._mistakes)
         defaults = Defaults(top.trigger(Trigger()), top.choice("delivery", DELIVERIES, "exactly-once"))
@@ -242,6 +252,11 @@ class _Checker:
         functions: dict[str, Function] = {}
         for name, fields in self._parts("functions", "a table of functions by name"):
             self._check_view_name(name, fields)
+            if is_builtin(name):
+                what = (
+                    f"{fields.where}: Spark has a function {name} of its own, which would be called instead"
+                )
+                self._mistakes.add(fields.mark, what, allowed=f"another name, such as {other_names(name)}")
             fields.only(_FUNCTION_KEYS)
             fields.require("call", "call: MODULE:FUNCTION")
             fields.require("returns", "returns: TYPE, such as string")

@@ -37,11 +37,18 @@ def plans(spark: SparkSession, pipeline: Pipeline, scratch: Path, mode: str) -> 
     frames = _frames(spark, pipeline, scratch, mistakes)
     if mistakes.fatal:
         raise InvalidPipeline(pipeline.path, mistakes.in_order())
-    explained: Any = spark._jvm.PythonSQLUtils.explainString  # type: ignore[union-attr]  # as DataFrame.explain
-    return {
-        sink.name: str(explained(frames.views[sink.view]._jdf.queryExecution(), mode))
-        for sink in pipeline.sinks.values()
-    }
+    return {sink.name: _plan_text(spark, frames.views[sink.view], mode) for sink in pipeline.sinks.values()}
+
+
+def _plan_text(spark: SparkSession, frame: DataFrame, mode: str) -> str:
+    """As DataFrame.explain prints it.
+
+    Spark decides by the plan as it was written whether it explains a stream, and in a query's text a table
+    is only a name: it would plan a batch, and refuse. So it gets the plan with its names resolved."""
+    jvm: Any = spark._jvm
+    analyzed = frame._jdf.queryExecution().analyzed()
+    resolved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, analyzed)
+    return str(jvm.PythonSQLUtils.explainString(resolved.queryExecution(), mode))
 
 
 def _frames(spark: SparkSession, pipeline: Pipeline, scratch: Path, mistakes: Mistakes) -> Frames:

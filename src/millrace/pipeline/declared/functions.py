@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millrace.pipeline.declared.builtin_functions import other_names
 from millrace.pipeline.declared.mistakes import Mistakes
 from millrace.pipeline.declared.model import Function, Pipeline
 from millrace.pipeline.declared.python_code import find_module
@@ -22,6 +23,10 @@ def register_functions(spark: SparkSession, pipeline: Pipeline, scratch: Path, m
     shipped: set[str] = set()
     for function in pipeline.functions.values():
         where = f"functions.{function.name}"
+        if _is_in_spark(spark, function.name):
+            what = f"{where}: this Spark has a function {function.name} of its own and would call that"
+            mistakes.add(function.mark, what, allowed=f"another name, such as {other_names(function.name)}")
+            continue
         try:
             called = _imported(function, folder)
         except Exception as error:  # noqa: BLE001 - a user's module may raise anything
@@ -44,6 +49,11 @@ def register_functions(spark: SparkSession, pipeline: Pipeline, scratch: Path, m
             spark.udf.register(function.name, called)
         else:
             spark.udf.register(function.name, called, function.returns)
+
+
+def _is_in_spark(spark: SparkSession, name: str) -> bool:
+    """Asked of Spark itself: another version may have functions that our list does not."""
+    return bool(spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").head(1))
 
 
 def _imported(function: Function, folder: Path) -> object:

@@ -37,9 +37,16 @@ def batch_writer(sink: JdbcSink, query_name: str) -> Callable[[DataFrame, int], 
     return write
 
 
-def write_once(frame: DataFrame, sink: JdbcSink) -> None:
-    """A frame that is not a stream: all of it in one transaction."""
-    Target(frame.sparkSession, sink).write_batch(frame, None, 0)
+def write_once(frame: DataFrame, sink: JdbcSink, job: str, version: int) -> None:
+    """A frame that is not a stream: all of it in one transaction, unless this version is there already."""
+    target = Target(frame.sparkSession, sink)
+    later = target.last_batch(job)
+    if later > version:
+        raise JdbcFailed(
+            f"sinks.{sink.name}: {sink.marker_table} says that a later run ({later}) than this one "
+            f"({version}) has written here: are the clocks of the machines right?"
+        )
+    target.write_batch(frame, job, version)
 
 
 class Target:
@@ -53,13 +60,18 @@ class Target:
         self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(sink.url)
         self._staging = f"{sink.table}_millrace_{_suffix(sink.name)}"
 
-    def write_batch(self, batch: DataFrame, query: str | None, batch_id: int) -> None:
+    def last_batch(self, query: str) -> int:
+        """The number of the last batch that is in the target; -1 if there is none."""
+        with self._connection() as connection:
+            self._make_marker_table(connection)
+            return self._last_batch(connection, query)
+
+    def write_batch(self, batch: DataFrame, query: str, batch_id: int) -> None:
         """Move one batch into the target unless its number is there already."""
         with self._connection() as connection:
-            if query is not None:
-                self._make_marker_table(connection)
-                if self._last_batch(connection, query) >= batch_id:
-                    return
+            self._make_marker_table(connection)
+            if self._last_batch(connection, query) >= batch_id:
+                return
             if not self._exists(connection, self._sink.table):
                 self._create(connection, self._sink.table, batch)
             if self._exists(connection, self._staging):
@@ -70,8 +82,7 @@ class Target:
                 self._fill_staging(batch)
                 with self._transaction(connection):
                     # The marker first: its lock keeps a driver that was thought dead from doing the same.
-                    if query is not None:
-                        self._mark(connection, query, batch_id)
+                    self._mark(connection, query, batch_id)
                     self._move(connection)
             finally:
                 self._execute(connection, f"DROP TABLE {self._staging}")

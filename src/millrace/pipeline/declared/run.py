@@ -16,16 +16,25 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from millrace.core.errors import MillraceError
 from millrace.pipeline.declared import sinks
 from millrace.pipeline.declared.frames import Frames, build_frames, note
 from millrace.pipeline.declared.functions import register_functions
 from millrace.pipeline.declared.identity import check_identity
 from millrace.pipeline.declared.mistakes import InvalidPipeline, Mistakes
 from millrace.pipeline.declared.model import Pipeline, Sink, TopicSource, Trigger
+from millrace.pipeline.declared.outages import (
+    PROBE_INTERVAL_S,
+    SAY_INTERVAL_S,
+    clusters_of,
+    unreachable,
+    wait_for_brokers,
+)
+from millrace.pipeline.declared.retries import Attempts, RetryLimits
 from millrace.pipeline.declared.state import StateDirectory, checkpoint_root
-from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.errors import ConnectionFailed, PipelineError
 from millrace.pipeline.progress import ProgressBoard, make_listener
-from millrace.pipeline.spark_errors import explain
+from millrace.pipeline.spark_errors import explain, is_analysis_error, is_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,23 +45,20 @@ STATUS_INTERVAL_S: Final = 1.0
 SETTLE_S: Final = 15.0
 # How long a batch may take to end after the wish to stop; then it is broken off, and done again next time.
 STOP_TIMEOUT_S: Final = 300.0
-# A worker has ten seconds to report, a limit that Spark does not let us change; on a busy machine it may need
-# longer. Nothing has been read or written then, so that another try is safe.
-_WORKER_TOO_SLOW: Final = "Python worker failed to connect back"
-_TRIES: Final = 6
 
 
 class QueryFailed(PipelineError):
-    """One of the queries ended with an error; the others were stopped."""
+    """Queries that were still failing when the run ended; the others went on until then."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """A query, and how it is started again."""
+    """A query, and how it is started again: it goes on from its checkpoint, so that another try is safe."""
 
+    name: str
     start: Callable[[], StreamingQuery]
     query: StreamingQuery
-    tries: int = 1
+    attempts: Attempts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,8 +73,14 @@ class Runner:
     metrics_url: str | None = None
     once: bool = False
     stop_timeout_s: float = STOP_TIMEOUT_S
+    limits: RetryLimits = field(default_factory=RetryLimits)
+    shows_traces: bool = False
+    """Whether Spark's traces are said; a file of the state directory has them otherwise."""
     _running: list[_Running] = field(default_factory=list)
+    _failed: dict[str, str] = field(default_factory=dict)
+    """Sinks that are written once and were given up, with the reason."""
     _signalled: bool = False
+    _outage_said_at: float = 0.0
     _began_at: str = ""
     _status_at: float = 0.0
 
@@ -79,18 +91,25 @@ class Runner:
         self._write_status("starting")
         outcome, error = "failed", None
         try:
+            # Before Spark, which takes a while to start and would then wait for them in silence.
+            self._wait_for_brokers()
+            if self._is_to_stop:
+                outcome = "stopped"
+                return outcome
             spark = make_spark()
-            listener = make_listener(self.board)
+            listener = make_listener(self.board, self._keep_trace)
             # Spark has put its own handler in place by now; ours must come after it.
             with self._signals():
                 try:
                     spark.streams.addListener(listener)
                     self._start(self._build(spark))
-                    outcome = self._watch()
+                    ended = self._watch()
                 finally:
                     self._stop_queries()
                     self._settle()
                     spark.streams.removeListener(listener)
+            self._report_failures(ended)
+            outcome = ended
         except BaseException as failure:
             error = explain(failure) if isinstance(failure, Exception) else "interrupted"
             raise
@@ -114,7 +133,7 @@ class Runner:
         root = checkpoint_root(pipeline, self.state)
         for sink in pipeline.sinks.values():
             if not pipeline.is_streaming(sink.view):
-                self._write_once(frames, sink)
+                self._write_once(sink.name, partial(self._write_sink, frames, sink))
         for sink in pipeline.sinks.values():
             if pipeline.is_streaming(sink.view):
                 sink = self._with_trigger(sink)
@@ -126,7 +145,7 @@ class Runner:
                     pipeline=pipeline.name,
                 )
                 with self._located(sink):
-                    self._add(start)
+                    self._add(sink.name, start)
         for name, rejected in frames.rejected.items():
             self._start_dead_letters(name, rejected, root)
 
@@ -136,7 +155,7 @@ class Runner:
         if not isinstance(source, TopicSource) or not readers:
             return
         if not source.streaming:
-            sinks.write_dead_letters_once(rejected, source)
+            self._write_once(f"{name}.dead_letters", partial(sinks.write_dead_letters_once, rejected, source))
             return
         start = partial(
             sinks.start_dead_letters,
@@ -145,21 +164,45 @@ class Runner:
             checkpoint=f"{root}/{name}.dead_letters",
             trigger=self._with_trigger(readers[0]).trigger,
         )
-        self._add(start)
+        self._add(f"{name}.dead_letters", start)
 
-    def _add(self, start: Callable[[], StreamingQuery]) -> None:
+    def _add(self, name: str, start: Callable[[], StreamingQuery]) -> None:
         """Start a query and let it find its sources: several workers that start at once delay each other."""
         query = start()
-        self._running.append(_Running(start, query))
+        self._running.append(_Running(name, start, query, Attempts(self.limits)))
         deadline = time.monotonic() + SETTLE_S
         while query.isActive and "Initializing" in query.status["message"] and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def _write_once(self, frames: Frames, sink: Sink) -> None:
-        self.board.batch_job(sink.name, state="running")
+    def _write_sink(self, frames: Frames, sink: Sink, *, job: str, version: int) -> None:
         with self._located(sink):
-            sinks.write_once(frames.views[sink.view], sink)
-        self.board.batch_job(sink.name, state="ended")
+            sinks.write_once(frames.views[sink.view], sink, job=job, version=version)
+
+    def _write_once(self, name: str, write: Callable[..., None]) -> None:
+        """Write what is no stream; what fails for good leaves the others their turn."""
+        attempts = Attempts(self.limits)
+        job, version = f"{self.pipeline.name}.{name}", time.time_ns() // 1_000_000
+        while not attempts.is_given_up and not self._is_to_stop:
+            self.board.batch_job(name, state="running")
+            try:
+                write(job=job, version=version)
+            except Exception as error:
+                located = error if isinstance(error, InvalidPipeline) else None
+                cause = error if located is None else located.__cause__
+                if is_analysis_error(cause) or not (
+                    is_spark_error(error) or isinstance(error, MillraceError)
+                ):
+                    # The query does not fit its tables, or our code is wrong: another try finds the same.
+                    raise
+                reason = explain(error) if located is None else located.mistakes[0].what
+                self._note_failure(name, attempts, reason)
+                self._pause(attempts)
+            else:
+                self.board.batch_job(name, state="ended")
+                return
+        if attempts.reason:
+            self._failed[name] = attempts.reason
+            self.board.batch_job(name, state="failed", error=attempts.reason)
 
     def _with_trigger(self, sink: Sink) -> Sink:
         return replace(sink, trigger=Trigger("available-now")) if self.once else sink
@@ -175,17 +218,18 @@ class Runner:
             raise InvalidPipeline(self.pipeline.path, mistakes.in_order()) from error
 
     def _watch(self) -> str:
-        """Until the last query ends; a failure of one ends all."""
+        """Until the last query ends; one that fails is started again while the others go on."""
         while True:
-            for running in self._running:
-                query = running.query
-                if not query.isActive and (failure := query.exception()) is not None:
-                    self._start_again(running, failure)
-            if not any(query.isActive for query in self._queries):
+            # Asked before they are looked at: one that fails in between is found at the next turn.
+            is_any_active = any(query.isActive for query in self._queries)
+            is_any_failing = any([self._look_after(each) for each in self._running])  # noqa: C419 - all of them
+            if not is_any_active and not is_any_failing:
                 return "finished"
-            if self._signalled or self.state.is_asked_to_stop():
+            if self._is_to_stop:
                 self._write_status("stopping")
                 self._finish_batches()
+                for running in self._running:
+                    running.attempts.advanced(_batch_of(running.query))
                 return "stopped"
             self._tick("running")
             time.sleep(POLL_S)
@@ -194,30 +238,129 @@ class Runner:
     def _queries(self) -> list[StreamingQuery]:
         return [running.query for running in self._running]
 
-    def _start_again(self, running: _Running, failure: Exception) -> None:
-        name = running.query.name or str(running.query.id)
-        reason = explain(failure)
-        if _WORKER_TOO_SLOW not in reason or running.tries >= _TRIES:
-            raise QueryFailed(f"{name}: {reason}")
-        self.say(f"{name}: a worker took too long to start; trying again")
-        self.board.forget(str(running.query.runId))
-        running.query = running.start()
-        running.tries += 1
+    @property
+    def _is_to_stop(self) -> bool:
+        return self._signalled or self.state.is_asked_to_stop()
+
+    def _look_after(self, running: _Running) -> bool:
+        """Whether the query has failed and there is hope for it."""
+        attempts, query = running.attempts, running.query
+        attempts.advanced(_batch_of(query))
+        if attempts.is_given_up:
+            return False
+        if attempts.retry_at is not None:
+            self._try_again(running)
+            return True
+        if query.isActive:
+            return False
+        failure = query.exception()
+        if failure is None:
+            attempts.recovered()
+            return False
+        self._note_failure(running.name, attempts, explain(failure))
+        return True
+
+    def _note_failure(self, name: str, attempts: Attempts, reason: str) -> None:
+        is_outage = bool(unreachable(self._clusters))
+        self.say(f"{name}: {attempts.failed(reason, time.monotonic(), is_outage=is_outage)}")
+
+    def _keep_trace(self, run_id: str, trace: str) -> None:
+        """Called on a thread of Spark's."""
+        name = next((each.name for each in self.board.snapshot() if each.run_id == run_id), run_id)
+        if self.shows_traces:
+            self.say(f"{name}: {trace.rstrip()}")
+            return
+        with self.state.trace_path.open("a", encoding="utf-8") as file:
+            file.write(f"{_now()} {name}: {trace.rstrip()}\n\n")
+
+    def _try_again(self, running: _Running) -> None:
+        attempts, now = running.attempts, time.monotonic()
+        assert attempts.retry_at is not None, running.name
+        if now < attempts.retry_at:
+            return
+        if attempts.outage_since is not None:
+            missing = unreachable(self._clusters)
+            if missing and not attempts.may_wait(now):
+                self.say(f"{running.name}: {attempts.give_up()}")
+            elif missing:
+                self._say_outage(missing, now - attempts.outage_since)
+                attempts.retry_at = now + PROBE_INTERVAL_S
+            if missing:
+                return
+        ended = str(running.query.runId)
+        try:
+            query = running.start()
+        except Exception as error:
+            if not is_spark_error(error) and not isinstance(error, MillraceError):
+                raise
+            self._note_failure(running.name, attempts, explain(error))
+            return
+        self.say(f"{running.name}: started again")
+        self.board.forget(ended)
+        running.query = query
+        attempts.retry_at = attempts.outage_since = None
+
+    def _say_outage(self, missing: list[str], since_s: float) -> None:
+        """Every half minute, whichever of the queries waits."""
+        now = time.monotonic()
+        if now - self._outage_said_at >= SAY_INTERVAL_S:
+            self._outage_said_at = now
+            self.say(f"no broker answers at {' and at '.join(missing)} since {since_s:.0f} s: waiting")
+
+    def _pause(self, attempts: Attempts) -> None:
+        """Until the next try of a sink that is written once."""
+        if attempts.outage_since is not None:
+            try:
+                self._wait_for_brokers()
+            except ConnectionFailed as failure:
+                self.say(f"{failure}: {attempts.give_up()}")
+        while attempts.retry_at is not None and time.monotonic() < attempts.retry_at and not self._is_to_stop:
+            time.sleep(POLL_S)
+
+    def _wait_for_brokers(self) -> None:
+        wait_for_brokers(
+            self._clusters,
+            limit_s=self.limits.outage_timeout_s,
+            say=self.say,
+            is_stopped=lambda: self._is_to_stop,
+        )
+
+    @property
+    def _clusters(self) -> tuple[str, ...]:
+        return clusters_of(self.pipeline)
+
+    def _report_failures(self, ended: str) -> None:
+        failing = dict(self._failed)
+        failing |= {each.name: each.attempts.reason for each in self._running if each.attempts.is_failing}
+        if not failing:
+            return
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failing.items())
+        others = len(self.pipeline.sinks) - sum(name in self.pipeline.sinks for name in failing)
+        went_on = f" ({others} of {len(self.pipeline.sinks)} sinks {ended} well)" if others else ""
+        if self.state.trace_path.exists() and not self.shows_traces:
+            self.say(f"Spark's traces are in {self.state.trace_path}")
+        raise QueryFailed(f"{reasons}{went_on}")
 
     def _finish_batches(self) -> None:
         """Let each query end the batch it is in: stopped between two, nothing has to be done again."""
         self.say("stopping: each query ends the batch it is in")
         deadline = time.monotonic() + self.stop_timeout_s
-        waiting = {query: _batch_of(query) for query in self._queries if query.isActive}
+        waiting = {each.name: each for each in self._running if each.query.isActive}
+        batches = {name: _batch_of(each.query) for name, each in waiting.items()}
         while waiting and time.monotonic() < deadline:
-            for query, batch in list(waiting.items()):
-                if not query.isActive or not query.status["isTriggerActive"] or _batch_of(query) > batch:
-                    query.stop()
-                    del waiting[query]
+            for name, running in list(waiting.items()):
+                query = running.query
+                if not query.isActive:
+                    # By itself: if it failed in its last batch, the run has not ended well.
+                    self._look_after(running)
+                elif query.status["isTriggerActive"] and _batch_of(query) <= batches[name]:
+                    continue
+                query.stop()
+                del waiting[name]
             self._tick("stopping")
             time.sleep(0.02)
-        for query in waiting:
-            self.say(f"{query.name}: its batch takes too long; broken off, it is done again at the next run")
+        for name in waiting:
+            self.say(f"{name}: its batch takes too long; broken off, it is done again at the next run")
 
     def _stop_queries(self) -> None:
         for query in self._queries:

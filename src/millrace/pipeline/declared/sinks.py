@@ -53,22 +53,28 @@ def start_dead_letters(
     return writer.format("millrace").options(**dead_letter_options(source)).start()
 
 
-def write_dead_letters_once(rejected: DataFrame, source: TopicSource) -> None:
-    rejected.write.format("millrace").options(**dead_letter_options(source)).mode("append").save()
+def write_dead_letters_once(rejected: DataFrame, source: TopicSource, *, job: str, version: int) -> None:
+    """`job` and `version` as for `write_once`."""
+    named = {"txnAppId": job, "txnVersion": str(version)}
+    rejected.write.format("millrace").options(**named | dead_letter_options(source)).mode("append").save()
 
 
-def write_once(frame: DataFrame, sink: Sink) -> None:
-    """Write a frame that is not a stream, as a whole."""
+def write_once(frame: DataFrame, sink: Sink, *, job: str, version: int) -> None:
+    """Write a frame that is not a stream, as a whole.
+
+    `job` is the sink's name among all that write there, and `version` grows with each run. Topics and
+    databases remember both: the same again, after a try of unknown outcome, writes only what is missing."""
     mode = "overwrite" if sink.mode == "complete" else "append"
     match sink:
         case TopicSink():
             rows = payload_columns.encode(frame, sink)
-            rows.write.format("millrace").options(**sink_options(sink)).mode("append").save()
+            named = {"txnAppId": job, "txnVersion": str(version)} if sink.delivery == "exactly-once" else {}
+            rows.write.format("millrace").options(**named | sink_options(sink)).mode("append").save()
         case TableSink(format=format_name, path=path, partition_by=columns, options=options):
             writer = frame.write.format(format_name).options(**options).mode(mode)
             (writer.partitionBy(*columns) if columns else writer).save(path)
         case JdbcSink():
-            jdbc.write_once(frame, sink)
+            jdbc.write_once(frame, sink, job, version)
         case ConsoleSink(rows=count, truncate=truncate):
             frame.show(count, truncate)
 

@@ -44,6 +44,11 @@ class StateDirectory:
     def stop_path(self) -> Path:
         return self.path / "stop"
 
+    @property
+    def trace_path(self) -> Path:
+        """What Spark said about the errors of the run, in full."""
+        return self.path / "traces.log"
+
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
         """Be the one run of this pipeline while the block lasts."""
@@ -56,6 +61,7 @@ class StateDirectory:
                 )
             # A wish that nobody lived to see is not meant for this run.
             self.stop_path.unlink(missing_ok=True)
+            self.trace_path.unlink(missing_ok=True)
             yield
 
     def is_held(self) -> bool:

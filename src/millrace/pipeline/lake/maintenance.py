@@ -33,7 +33,7 @@ class Upkeep:
     retention_days: int | None = None
     """Drop days older than this; None keeps all."""
     vacuum_hours: int | None = VACUUM_AFTER_HOURS
-    """Remove files that no version of the last hours needs; None keeps them."""
+    """Remove files that no version of the last hours needs; None keeps them. Delta counts in whole hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,8 @@ class Done:
     ledger: Ledger
     files_joined: int = 0
     rows_dropped: int = 0
-    is_vacuumed: bool = False
+    files_removed: int | None = None
+    """Of those that no version needs any more; None if nobody looked for them."""
 
     def describe(self) -> str:
         words: list[str] = []
@@ -51,8 +52,10 @@ class Done:
             words.append(f"{self.files_joined} small files joined")
         if self.rows_dropped:
             words.append(f"{self.rows_dropped} records beyond retention dropped")
-        if self.is_vacuumed:
-            words.append("files that nobody needs removed")
+        if self.files_removed:
+            words.append(f"{self.files_removed} files that no version needs removed")
+        elif self.files_removed is not None:
+            words.append("no file is old enough to be removed")
         return ", ".join(words) or "nothing to do"
 
 
@@ -76,11 +79,10 @@ def maintain(
     if is_due:
         ledger = ledger.when_compacted()
         joined = _join_files(spark, table, ledger)
-    is_vacuumed = upkeep.vacuum_hours is not None and bool(force or dropped or joined)
-    if is_vacuumed:
-        assert upkeep.vacuum_hours is not None
-        _vacuum(spark, table, upkeep.vacuum_hours)
-    return Done(ledger=ledger, files_joined=joined, rows_dropped=dropped, is_vacuumed=is_vacuumed)
+    removed = None
+    if upkeep.vacuum_hours is not None and (force or dropped or joined):
+        removed = _vacuum(spark, table, upkeep.vacuum_hours)
+    return Done(ledger=ledger, files_joined=joined, rows_dropped=dropped, files_removed=removed)
 
 
 def _drop_days(table: ArchiveTable, ledger: Ledger, oldest: date) -> int:
@@ -97,10 +99,16 @@ def _join_files(spark: SparkSession, table: ArchiveTable, ledger: Ledger) -> int
     return int(row[0] or 0)
 
 
-def _vacuum(spark: SparkSession, table: ArchiveTable, hours: int) -> None:
+def _vacuum(spark: SparkSession, table: ArchiveTable, hours: int) -> int:
+    """Remove what no version of the last hours needs; how many files that was."""
     # Delta refuses less than a week unless asked twice; whoever gives the option has been asked.
     is_checked = str(hours >= VACUUM_AFTER_HOURS).lower()
     # Delta lists folders with 10,000 tasks by default, however few folders there are.
     tasks = str(4 * spark.sparkContext.defaultParallelism)
+    vacuum = f"VACUUM {{table}} RETAIN {hours} HOURS"
     with setting(spark, _VACUUM_CHECK_SETTING, is_checked), setting(spark, _LISTING_SETTING, tasks):
-        table.sql(f"VACUUM {{table}} RETAIN {hours} HOURS").collect()
+        # Delta does not say how many files it has removed, only which ones it would.
+        found = len(table.sql(f"{vacuum} DRY RUN").collect())
+        if found:
+            table.sql(vacuum).collect()
+    return found

@@ -43,7 +43,8 @@ class ReplayOptions:
     create: bool = True
     configs: Mapping[str, str] = field(default_factory=dict)
     """Settings of a topic that is created."""
-    codec: Codec = Codec.NONE
+    codec: Codec = Codec.ZSTD
+    """An archive does not say how its records were compressed; plain, they take several times the room."""
     portion_records: int = PORTION_RECORDS
     transaction_records: int = TRANSACTION_RECORDS
 

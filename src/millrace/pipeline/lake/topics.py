@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.ids import TopicPartition, format_topic_id
-from millrace.pipeline.errors import BrokerRefused, PipelineError
+from millrace.pipeline import topic_creation
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.kafka_client import (
     EARLIEST,
     LATEST,
@@ -18,12 +19,8 @@ from millrace.pipeline.kafka_client import (
     TopicInfo,
 )
 from millrace.pipeline.security import read_security
-from millrace.wire.api_keys import ApiKey
-from millrace.wire.error_codes import ErrorCode
-from millrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from millrace.pipeline.topic_creation import NewTopics
 
-_CREATE_TOPICS_VERSIONS: Final = (5, 7)
-_BROKERS_DEFAULT: Final = -1
 _PAUSE_S: Final = 0.05
 
 
@@ -93,20 +90,7 @@ def find_topic(client: BrokerClient, topic: str) -> TopicInfo | None:
 
 
 def create_topic(client: BrokerClient, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-    wanted = CreatableTopic(
-        name=topic,
-        num_partitions=partitions,
-        replication_factor=_BROKERS_DEFAULT,
-        assignments=[],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
-    )
-    message = CreateTopicsRequest(topics=[wanted], timeout_ms=client.timeout_ms, validate_only=False)
-    version = client.version(ApiKey.CREATE_TOPICS, *_CREATE_TOPICS_VERSIONS)
-    (answer,) = client.request(ApiKey.CREATE_TOPICS, version, message).topics
-    if answer.error_code != ErrorCode.NONE:
-        reason = f": {answer.error_message}" if answer.error_message else ""
-        raise BrokerRefused(answer.error_code, f"topic {topic} cannot be created{reason}")
-    client.retrying(lambda: _require_leaders(client, topic))
+    topic_creation.create_topic(client, topic, NewTopics(partitions=partitions, configs=configs))
 
 
 def committed(client: BrokerClient, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -116,13 +100,6 @@ def committed(client: BrokerClient, group: str, topic: str, partitions: Iterable
 
 def commit(client: BrokerClient, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     client.commit(group, {TopicPartition(topic, number): offset for number, offset in offsets.items()})
-
-
-def _require_leaders(client: BrokerClient, topic: str) -> None:
-    """BrokerRefused (which may pass) while a new topic is not known everywhere."""
-    info = find_topic(client, topic)
-    if info is None or any(partition.leader < 0 for partition in info.partitions.values()):
-        raise BrokerRefused(ErrorCode.LEADER_NOT_AVAILABLE, f"new topic {topic}")
 
 
 def _topic(client: BrokerClient, topic: str) -> TopicInfo:
