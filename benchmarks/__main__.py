@@ -23,7 +23,7 @@ from benchmarks.report import Report, make_report, print_table, write_json, writ
 from benchmarks.runner import Runner
 from benchmarks.workloads import cluster_workloads, shared_workloads, solo_workloads
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
-from millrace.cli.etcd import EtcdMissing, find_etcd
+from millrace.cli.cluster.etcd import EtcdMissing, find_etcd
 from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaUnavailable, locate
 
 RESULTS: Final = PROJECT_ROOT / "benchmarks" / "results"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.servers import HOST, SHARED_SETTINGS, STOP_TIMEOUT_S, KafkaServer, MillraceServer, Server
-from millrace.cli.etcd import etcd_command
+from millrace.cli.cluster.etcd import etcd_command
 from tools.kafka_distribution import KafkaDistribution, free_port, kafka_quorum
 
 BROKERS: Final = 3

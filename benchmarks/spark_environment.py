@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from millrace.pipeline.errors import SparkUnavailable
-from millrace.pipeline.jars import Artifact, JarCache
+from millrace.pipeline.spark.jars import Artifact, JarCache
 from tools.kafka_distribution import PROJECT_ROOT
 
 SPARK_VERSION: Final = "4.0.0"

@@ -22,7 +22,7 @@ DELIVERIES: Final = ("at_least_once", "exactly_once")
 
 def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     from millrace.pipeline import register
-    from millrace.pipeline.session import make_session
+    from millrace.pipeline.spark.session import make_session
 
     spark = make_session(app_name="spark-write", master=arguments["master"], delta=False)
     register(spark)

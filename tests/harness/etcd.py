@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from millrace.cli.etcd import etcd_command, find_etcd
+from millrace.cli.cluster.etcd import etcd_command, find_etcd
 
 START_DEADLINE_S = 60.0
 LASTING_PORTS = range(20_000, 30_000)

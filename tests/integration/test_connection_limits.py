@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from millrace.broker.memory import HELD_SHARE_BYTES
+from millrace.broker.network.memory import HELD_SHARE_BYTES
 from tests.harness.millrace import MillraceProcess
 from tests.harness.process import eventually
 from tests.harness.protocol import fetch_partition, fetch_request, topic_id

@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from millrace.broker.connection import Connection
-from millrace.broker.outgoing import (
+from millrace.broker.network.connection import Connection
+from millrace.broker.network.outgoing import (
     SENDFILE_MIN_BYTES,
     TCP_CONGESTION,
     UNPACED,
@@ -24,7 +24,7 @@ from millrace.broker.outgoing import (
     Outgoing,
     OutgoingFailed,
 )
-from millrace.broker.server import Server
+from millrace.broker.network.server import Server
 from millrace.core.override import override
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millrace.pipeline.declared.drivers import DRIVERS
+from millrace.pipeline.declared.run.drivers import DRIVERS
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic, unique_name
 
@@ -44,8 +44,8 @@ def _only_millrace(against: str) -> None:
 def extra_jars() -> frozenset[str]:
     """Which of `s3` and the databases' drivers are here or to be had: tests without theirs are skipped."""
     from millrace.pipeline.errors import SparkUnavailable
-    from millrace.pipeline.jars import package_jars, s3_jars
-    from millrace.pipeline.session import hadoop_version, shipped_jars
+    from millrace.pipeline.spark.jars import package_jars, s3_jars
+    from millrace.pipeline.spark.session import hadoop_version, shipped_jars
 
     try:
         shipped = shipped_jars()
@@ -65,7 +65,7 @@ def extra_jars() -> frozenset[str]:
 def spark(tmp_path_factory: pytest.TempPathFactory, extra_jars: frozenset[str]) -> Iterator[SparkSession]:
     """Spark on two local cores with Delta and the data source `millrace`; skipped where it cannot run."""
     from millrace.pipeline.errors import SparkUnavailable
-    from millrace.pipeline.session import make_session, require_delta
+    from millrace.pipeline.spark.session import make_session, require_delta
 
     try:
         require_delta()

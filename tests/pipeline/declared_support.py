@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from millrace.pipeline.declared.check import load
-from millrace.pipeline.declared.retries import RetryLimits
-from millrace.pipeline.declared.run import Runner
-from millrace.pipeline.declared.state import state_directory
+from millrace.pipeline.declared.check.check import load
+from millrace.pipeline.declared.run.retries import RetryLimits
+from millrace.pipeline.declared.run.runner import Runner
+from millrace.pipeline.declared.run.state import state_directory
 from millrace.pipeline.progress import ProgressBoard
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millrace.pipeline import register
-from millrace.pipeline.session import make_session
+from millrace.pipeline.spark.session import make_session
 
 PAUSE_S = 0.2
 

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from millrace.pipeline.kafka_client import BrokerClient
-from millrace.pipeline.sink import _write_exactly_once
-from millrace.pipeline.sink_commit import Job, TaskOutcome
-from millrace.pipeline.sink_options import SinkOptions, read_sink_options
+from millrace.pipeline.kafka.client import BrokerClient
+from millrace.pipeline.sink.commit import Job, TaskOutcome
+from millrace.pipeline.sink.data_sink import _write_exactly_once
+from millrace.pipeline.sink.options import SinkOptions, read_sink_options
 
 DEADLINE_S: Final = 90.0
 

@@ -17,7 +17,7 @@ from millrace.pipeline.analytics.measurement import Measure
 from millrace.pipeline.analytics.run import AnalyticsOptions, measure_topics
 from millrace.pipeline.analytics.summary import TopicSummary
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka_client import BrokerClient
+from millrace.pipeline.kafka.client import BrokerClient
 from tests.harness.millrace import run_millrace
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_the_command_measures_and_writes_both_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In this process and on the session of all tests: a Spark of its own would take longer than all else."""
-    monkeypatch.setattr("millrace.pipeline.session.make_session", lambda **_: spark)
+    monkeypatch.setattr("millrace.pipeline.spark.session.make_session", lambda **_: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     topic = make_topic(partitions=2, stem="reported")
     send(broker.bootstrap, topic, 300, partition=1, key="key", size=50)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millrace.pipeline.declared.check import load
-from millrace.pipeline.declared.drivers import options_with_driver
-from millrace.pipeline.declared.frames import build_frames
-from millrace.pipeline.declared.jdbc import JdbcFailed, Target
-from millrace.pipeline.declared.mistakes import Mark, Mistakes
-from millrace.pipeline.declared.model import JdbcSink
+from millrace.pipeline.declared.check.check import load
+from millrace.pipeline.declared.language.mistakes import Mark, Mistakes
+from millrace.pipeline.declared.language.model import JdbcSink
+from millrace.pipeline.declared.run.drivers import options_with_driver
+from millrace.pipeline.declared.run.frames import build_frames
+from millrace.pipeline.declared.run.jdbc import JdbcFailed, Target
 from tests.harness.millrace import MillraceProcess
 from tests.harness.postgres import PASSWORD, USER, PostgresMissing, PostgresProcess
 from tests.pipeline.conftest import MakeTopic

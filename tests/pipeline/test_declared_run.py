@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millrace.pipeline.declared import sinks
-from millrace.pipeline.declared.builtin_functions import BUILTIN_FUNCTIONS
-from millrace.pipeline.declared.check import load
-from millrace.pipeline.declared.deep import examine_deeply, plans
-from millrace.pipeline.declared.jdbc import Target
-from millrace.pipeline.declared.model import JdbcSink, Sink, TopicSource
-from millrace.pipeline.declared.retries import RetryLimits
-from millrace.pipeline.declared.run import QueryFailed, Runner
-from millrace.pipeline.declared.state import state_directory
+from millrace.pipeline.declared.check.builtin_functions import BUILTIN_FUNCTIONS
+from millrace.pipeline.declared.check.check import load
+from millrace.pipeline.declared.check.deep import examine_deeply, plans
+from millrace.pipeline.declared.language.model import JdbcSink, Sink, TopicSource
+from millrace.pipeline.declared.run import sinks
+from millrace.pipeline.declared.run.jdbc import Target
+from millrace.pipeline.declared.run.retries import RetryLimits
+from millrace.pipeline.declared.run.runner import QueryFailed, Runner
+from millrace.pipeline.declared.run.state import state_directory
 from millrace.pipeline.errors import ConnectionFailed
 from millrace.pipeline.progress import ProgressBoard
 from tests.harness.millrace import MILLRACE, MillraceProcess, run_millrace
@@ -169,7 +169,7 @@ def test_totals_are_kept_in_a_database_and_changes_sent_exactly_once(
 def test_a_batch_that_comes_again_changes_nothing_in_a_database(spark: SparkSession, tmp_path: Path) -> None:
     """As after a crash between the database's commit and Spark's: the batch is done again."""
     url = f"jdbc:derby:memory:again{tmp_path.name.replace('-', '')};create=true"
-    from millrace.pipeline.declared.mistakes import Mark
+    from millrace.pipeline.declared.language.mistakes import Mark
 
     sink = JdbcSink(name="s", mark=Mark(1), view="v", url=url, table="numbers")
     target = Target(spark, sink)
@@ -402,7 +402,7 @@ def test_the_list_of_sparks_functions_is_sparks_own(spark: SparkSession) -> None
 def test_a_function_that_only_this_spark_has_is_refused_before_anything_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millrace.pipeline.declared.builtin_functions.BUILTIN_FUNCTIONS", frozenset())
+    monkeypatch.setattr("millrace.pipeline.declared.check.builtin_functions.BUILTIN_FUNCTIONS", frozenset())
     text = (
         "pipeline: p\nfunctions: {mask: {call: tools:mask, returns: string}}\n"
         "sources: {orders: {topic: orders}}\nsinks: {s: {from: orders, topic: t, format: raw}}\n"

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaException
 
-from millrace.cli import pipeline_lake
+from millrace.cli.pipeline import lake as pipeline_lake
 from millrace.core.override import override
 from millrace.pipeline import read_with_archive
 from millrace.pipeline.errors import PipelineError

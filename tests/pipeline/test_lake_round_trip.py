@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.encoder import Columns, encode
+from millrace.pipeline.kafka.transactional import Fenced, TaskProducer, init_producer
 from millrace.pipeline.lake.archive import ArchiveOptions, TopicArchive
 from millrace.pipeline.lake.errors import ReplayError
 from millrace.pipeline.lake.ranges import parse_selection
 from millrace.pipeline.lake.replay import Replay, ReplayOptions
 from millrace.pipeline.lake.replay_task import ReplayTask, sender
 from millrace.pipeline.lake.topics import BrokerOptions
-from millrace.pipeline.transactional import Fenced, TaskProducer, init_producer
+from millrace.pipeline.records.encoder import Columns, encode
 from millrace.wire.batch_header import CONTROL_BIT
 from millrace.wire.compression import Codec
 from tests.harness.batches import codec_of, headers_of

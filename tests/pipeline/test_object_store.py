@@ -16,7 +16,7 @@ from millrace.pipeline.lake.archive import ArchiveOptions, TopicArchive
 from millrace.pipeline.lake.errors import ConcurrentArchive, NoArchive
 from millrace.pipeline.lake.maintenance import Upkeep, maintain
 from millrace.pipeline.lake.replay import Replay, ReplayOptions
-from millrace.pipeline.stores import s3_settings
+from millrace.pipeline.spark.stores import s3_settings
 from tests.harness.millrace import MILLRACE, MillraceProcess
 from tests.harness.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
 from tests.harness.topics import unique_name

@@ -10,9 +10,15 @@ import pytest
 from confluent_kafka.admin import ConfigResource
 
 from millrace.pipeline.errors import BrokerRefused, PipelineError
-from millrace.pipeline.kafka_client import BrokerClient
-from millrace.pipeline.sink import _producer, _write_rows
-from millrace.pipeline.sink_commit import (
+from millrace.pipeline.kafka.client import BrokerClient
+from millrace.pipeline.kafka.transactional import (
+    Fenced,
+    RecordTooLarge,
+    TaskProducer,
+    end_transaction,
+    init_producer,
+)
+from millrace.pipeline.sink.commit import (
     Job,
     MarkersMissing,
     RowsChanged,
@@ -24,16 +30,10 @@ from millrace.pipeline.sink_commit import (
     commit_job,
     task_id,
 )
-from millrace.pipeline.sink_options import SinkOptions, read_sink_options
-from millrace.pipeline.sink_rows import RowRouter
-from millrace.pipeline.topic_creation import TopicMissing
-from millrace.pipeline.transactional import (
-    Fenced,
-    RecordTooLarge,
-    TaskProducer,
-    end_transaction,
-    init_producer,
-)
+from millrace.pipeline.sink.data_sink import _producer, _write_rows
+from millrace.pipeline.sink.options import SinkOptions, read_sink_options
+from millrace.pipeline.sink.rows import RowRouter
+from millrace.pipeline.sink.topic_creation import TopicMissing
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import admin_client, create_topic
 from tests.pipeline.sink_support import (

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.decoder import RowFilter
 from millrace.pipeline.errors import ConnectionFailed, DataLost
-from millrace.pipeline.kafka_client import EARLIEST, BrokerClient
-from millrace.pipeline.options import read_options
-from millrace.pipeline.partition_reader import PartitionReader
-from millrace.pipeline.planning import Range
-from millrace.pipeline.row_schema import COLUMN_TYPES
+from millrace.pipeline.kafka.client import EARLIEST, BrokerClient
+from millrace.pipeline.records.decoder import RowFilter
+from millrace.pipeline.records.row_schema import COLUMN_TYPES
+from millrace.pipeline.source.options import read_options
+from millrace.pipeline.source.partition_reader import PartitionReader
+from millrace.pipeline.source.planning import Range
 from tests.harness.millrace import MillraceProcess
 from tests.harness.process import eventually, free_port
 from tests.harness.topics import admin_client, create_topic, unique_name

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from millrace.pipeline.errors import BrokerRefused, PipelineError
-from millrace.pipeline.kafka_client import BrokerClient
-from millrace.pipeline.security import SecurityOptions, read_security
+from millrace.pipeline.kafka.client import BrokerClient
+from millrace.pipeline.kafka.security import SecurityOptions, read_security
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.kafka_client import BrokerClient
+from millrace.pipeline.kafka.client import BrokerClient
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import admin_client, create_topic, unique_name
 from tests.pipeline.conftest import MakeTopic

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import DataLost
-from millrace.pipeline.kafka_client import BrokerClient
-from millrace.pipeline.options import read_options
-from millrace.pipeline.stream import MillraceStreamReader
+from millrace.pipeline.kafka.client import BrokerClient
+from millrace.pipeline.source.options import read_options
+from millrace.pipeline.source.stream import MillraceStreamReader
 from tests.harness.millrace import MillraceProcess
 from tests.harness.process import eventually
 from tests.harness.topics import admin_client, create_topic, unique_name

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from millrace.broker import fetcher
-from millrace.broker.fetcher import Key, LeaderFetcher
-from millrace.broker.followed import Followed
-from millrace.broker.peers import Peers
+from millrace.broker.replication import fetcher
+from millrace.broker.replication.fetcher import Key, LeaderFetcher
+from millrace.broker.replication.followed import Followed
+from millrace.broker.replication.peers import Peers
 from millrace.core.errors import MillraceError
-from millrace.log.appending import Appended
+from millrace.log.partition.appending import Appended
 from millrace.metadata import election
 from millrace.metadata.session import BrokerSession
 from millrace.replica import following

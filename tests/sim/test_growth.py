@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.log.producer_state import ProducerStates
+from millrace.log.state.producer_state import ProducerStates
 from millrace.sim.growth import sizes_of
 from millrace.sim.run import Outcome, run_scenario
 from millrace.sim.scenarios import BY_NAME

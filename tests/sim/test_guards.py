@@ -12,12 +12,16 @@ import pytest
 
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
-from millrace.log import batch_checks, isolation, mending, new_logs, scanning
+from millrace.log.batches import checks as batch_checks
 from millrace.log.config import LogConfig
-from millrace.log.log_directory import LogDirectory
-from millrace.log.log_files import LogFiles
-from millrace.log.partition_log import PartitionLog
-from millrace.log.scrubber import Scrubber
+from millrace.log.directories import new_logs
+from millrace.log.directories.log_directory import LogDirectory
+from millrace.log.directories.scrubber import Scrubber
+from millrace.log.partition import isolation
+from millrace.log.partition.log_files import LogFiles
+from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.repair import mending
+from millrace.log.segments import scanning
 from millrace.sim.run import run_scenario
 from millrace.sim.scenarios import BY_NAME
 from millrace.sim.volume import SimVolume

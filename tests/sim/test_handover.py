@@ -12,7 +12,7 @@ import pytest
 
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.log.config import LogConfig
-from millrace.log.log_directories import LogDirectories
+from millrace.log.directories.log_directories import LogDirectories
 from millrace.sim.handover import Handover, SharedWithThread
 from millrace.sim.loop import SimLoop
 from millrace.sim.network import Network

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from millrace.log.errors import StorageError
-from millrace.log.group_commit import ToSync
-from millrace.log.log_files import LogFiles
-from millrace.log.segment import Segment
+from millrace.log.partition.log_files import LogFiles
+from millrace.log.segments.group_commit import ToSync
+from millrace.log.segments.segment import Segment
 from millrace.sim.run import run_scenario
 from millrace.sim.scenarios import BY_NAME
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.log.checkpoints import read_clean_shutdown
-from millrace.log.log_directory import LogDirectory
+from millrace.log.directories.log_directory import LogDirectory
+from millrace.log.segments.checkpoints import read_clean_shutdown
 from millrace.metadata.errors import StoreWentBack
 from millrace.sim.cluster import DATA_DIRECTORY
 from millrace.sim.cluster_scenarios import THREE

@@ -13,42 +13,44 @@ from typing import Final
 import orjson
 import uvloop
 
-from millrace.broker import logs, part_settings, stopping
-from millrace.broker.config import BrokerConfig
-from millrace.broker.dispatch import Dispatcher
-from millrace.broker.failed_disks import FailedDisks
-from millrace.broker.failovers import Failovers
-from millrace.broker.fetch_sessions import FetchSessions
-from millrace.broker.group_reports import GroupReports
+from millrace.broker import stopping
+from millrace.broker.config import part_settings
+from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
-from millrace.broker.http import HttpResponse, HttpServer
-from millrace.broker.local_replicas import LocalReplicas
-from millrace.broker.lookout import Lookout
-from millrace.broker.markers import Markers
-from millrace.broker.membership import HAND_OVER_S_MAX, Membership
-from millrace.broker.metrics import CONTENT_TYPE, BrokerMetrics
-from millrace.broker.producer_ids import ProducerIds
-from millrace.broker.readiness import Readiness
-from millrace.broker.replication import Replication
-from millrace.broker.scrub_metrics import scrub_counters, scrub_gauges
-from millrace.broker.server import Server
+from millrace.broker.handlers.fetch.sessions import FetchSessions
+from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.lookout import Lookout
+from millrace.broker.network.server import Server
+from millrace.broker.replication.failed_disks import FailedDisks
+from millrace.broker.replication.failovers import Failovers
+from millrace.broker.replication.local_replicas import LocalReplicas
+from millrace.broker.replication.membership import HAND_OVER_S_MAX, Membership
+from millrace.broker.replication.replication import Replication
 from millrace.broker.services import Services
 from millrace.broker.surroundings import Surroundings, of_this_machine
 from millrace.broker.this_process import process_figures, raise_open_files_limit
-from millrace.broker.throttle_metrics import throttles_of
+from millrace.broker.transactions.markers import Markers
+from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.broker.upkeep import Flusher, enforce_retention
+from millrace.broker.watching import logs
+from millrace.broker.watching.group_reports import GroupReports
+from millrace.broker.watching.http import HttpResponse, HttpServer
+from millrace.broker.watching.metrics import CONTENT_TYPE, BrokerMetrics
+from millrace.broker.watching.readiness import Readiness
+from millrace.broker.watching.scrub_metrics import scrub_counters, scrub_gauges
+from millrace.broker.watching.throttle_metrics import throttles_of
 from millrace.core.background import Background
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_EPOCH, Epoch, TopicPartition
-from millrace.groups.consumers import Consumers
+from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.lag import LagReader
 from millrace.groups.service import Groups
-from millrace.log.cleaner import LogCleaner
+from millrace.log.cleaning.cleaner import LogCleaner
 from millrace.log.config import LogConfig
+from millrace.log.directories.log_directories import LogDirectories
+from millrace.log.directories.scrubber import Scrubber
+from millrace.log.directories.survey import LoadProgress
 from millrace.log.errors import LogDirectoryOffline
-from millrace.log.log_directories import LogDirectories
-from millrace.log.scrubber import Scrubber
-from millrace.log.survey import LoadProgress
 from millrace.metadata.adoption import FoundLog, belongs_to
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, topic_settings

@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millrace.broker.answer_cache import AnswerCache
-from millrace.broker.deadlines import Deadlines
-from millrace.broker.staging import Staging
-from millrace.broker.wakeups import Wakeups
+from millrace.broker.handlers.cluster.answer_cache import AnswerCache
+from millrace.broker.handlers.produce.staging import Staging
+from millrace.broker.network.deadlines import Deadlines
+from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import NodeId
-from millrace.groups.quick_commits import QuickCommits
+from millrace.groups.offsets.quick_commits import QuickCommits
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import NodeEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millrace.broker.config import BrokerConfig
-    from millrace.broker.failovers import Failovers
-    from millrace.broker.fetch_sessions import FetchSessions
-    from millrace.broker.lookout import Lookout
-    from millrace.broker.markers import Markers
-    from millrace.broker.producer_ids import ProducerIds
-    from millrace.broker.remote_transactions import RemoteTransactions
-    from millrace.broker.replica_sessions import ReplicaSessions
+    from millrace.broker.config.config import BrokerConfig
+    from millrace.broker.handlers.fetch.sessions import FetchSessions
+    from millrace.broker.network.lookout import Lookout
+    from millrace.broker.replication.failovers import Failovers
+    from millrace.broker.replication.replica_sessions import ReplicaSessions
+    from millrace.broker.transactions.markers import Markers
+    from millrace.broker.transactions.producer_ids import ProducerIds
+    from millrace.broker.transactions.remote_transactions import RemoteTransactions
     from millrace.core.clock import Clock
     from millrace.core.ids import TopicId
     from millrace.groups.service import Groups
-    from millrace.log.log_directories import LogDirectories
+    from millrace.log.directories.log_directories import LogDirectories
     from millrace.metadata.service import Metadata
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions

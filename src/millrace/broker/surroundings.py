@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from millrace.broker.config import BrokerConfig
+from millrace.broker.config.config import BrokerConfig
 from millrace.core.clock import Clock, IdSource, SystemClock, SystemIdSource
 from millrace.core.lanes import Lanes
-from millrace.log.compaction_runner import CompactionRunner, WorkerRunner
-from millrace.log.volume import DiskVolume, Volume
+from millrace.log.cleaning.compaction_runner import CompactionRunner, WorkerRunner
+from millrace.log.disk.volume import DiskVolume, Volume
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.store import Store
 from millrace.metadata.store.embedded import EmbeddedStore

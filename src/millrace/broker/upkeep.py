@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millrace.core.clock import Clock
-from millrace.log.log_directories import LogDirectories
+from millrace.log.directories.log_directories import LogDirectories
 from millrace.replica.partition import Partition
 
 log = logging.getLogger(__name__)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
-from millrace.broker.markers import Gone, NotHere
-from millrace.broker.peers import PeerUnreachable
-from millrace.broker.remote_transactions import MarkerRefused, PartitionGone
-from millrace.broker.replica_sessions import SessionRefused
+from millrace.broker.handlers.fetch.sessions import (
+    InvalidSessionEpoch,
+    SessionNotFound,
+    SessionTopicIdsDiffer,
+)
+from millrace.broker.replication.peers import PeerUnreachable
+from millrace.broker.replication.replica_sessions import SessionRefused
+from millrace.broker.transactions.markers import Gone, NotHere
+from millrace.broker.transactions.remote_transactions import MarkerRefused, PartitionGone
 from millrace.coordinator import errors as coordinator_errors
 from millrace.core.errors import MillraceError
+from millrace.core.patterns import InvalidPattern
 from millrace.groups import errors as group_errors
 from millrace.log import errors as log_errors
-from millrace.log.validation import InvalidRecords, InvalidRecordTimestamps
-from millrace.log.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
+from millrace.log.batches.validation import InvalidRecords, InvalidRecordTimestamps
+from millrace.log.cleaning.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 from millrace.metadata import errors as metadata_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
 from millrace.transactions import errors as transaction_errors
@@ -121,7 +126,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
     group_errors.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
     group_errors.InvalidHeartbeat: ErrorCode.INVALID_REQUEST,
-    group_errors.InvalidPattern: ErrorCode.INVALID_REGULAR_EXPRESSION,
+    InvalidPattern: ErrorCode.INVALID_REGULAR_EXPRESSION,
     group_errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     group_errors.SubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     group_errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,

@@ -12,7 +12,7 @@ import click
 from millrace.cli.options import key_values
 
 if TYPE_CHECKING:
-    from millrace.broker.config import BrokerConfig
+    from millrace.broker.config.config import BrokerConfig
 
 LISTENER_NAME: Final = "PLAINTEXT"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ def load_config(
     *, data_dirs: tuple[Path, ...], listen: str | None, config_file: Path | None, settings: tuple[str, ...]
 ) -> BrokerConfig:
     """The configuration that these options, the file and the environment give together."""
-    from millrace.broker.config import load
+    from millrace.broker.config.config import load
 
     return load(config_file, overrides(data_dirs, listen, settings), os.environ)
 

@@ -13,10 +13,10 @@ import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from millrace.broker.properties import parse_properties
 from millrace.cli.options import BrokerAddress
 from millrace.cli.output import fail_with
 from millrace.core.errors import MillraceError
+from millrace.core.properties import parse_properties
 
 CONNECT_TIMEOUT_S: Final = 5.0
 # librdkafka wants a name. Nothing is ever committed under it, and no group is joined.

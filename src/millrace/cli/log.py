@@ -12,7 +12,7 @@ from millrace.cli.options import json_option
 from millrace.cli.output import log_line, print_json, progress
 
 if TYPE_CHECKING:
-    from millrace.log.verify import VerifyResult
+    from millrace.log.inspection.verify import VerifyResult
 
 _PATH: Final = click.Path(exists=True, path_type=Path)
 
@@ -38,8 +38,8 @@ COMMAND: Final = log
 @json_option
 def dump(path: Path, records: bool, types: tuple[str, ...], as_json: bool) -> None:
     """Show what is in the files of DIR: a data directory, a partition's directory, or one file."""
-    from millrace.log.dump import dump as dump_rows
-    from millrace.log.volume import DiskVolume
+    from millrace.log.disk.volume import DiskVolume
+    from millrace.log.inspection.dump import dump as dump_rows
 
     current_file = ""
     for row in dump_rows(DiskVolume(), str(path), with_records=records):
@@ -64,9 +64,9 @@ def verify(path: Path, deep: bool, as_json: bool) -> None:
     Exit code 1 if a problem is found. Nothing is repaired: a broker does that when it starts, and when it
     goes through its logs in the background. When each log was last gone through is told first.
     """
-    from millrace.log.verify import scrub_times
-    from millrace.log.verify import verify as verify_files
-    from millrace.log.volume import DiskVolume
+    from millrace.log.disk.volume import DiskVolume
+    from millrace.log.inspection.verify import scrub_times
+    from millrace.log.inspection.verify import verify as verify_files
 
     for name, scrubbed_ms in scrub_times(DiskVolume(), str(path)):
         if as_json:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from millrace.core.errors import MillraceError
-from millrace.log.transactions import EndMarker
+from millrace.log.state.transactions import EndMarker
 
 R = TypeVar("R")
 Token = int

@@ -14,8 +14,8 @@ from millrace.coordinator.decision import (
 )
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
-from millrace.log.log_slice import LogSlice
-from millrace.log.partition_log import PartitionLog
+from millrace.log.partition.log_slice import LogSlice
+from millrace.log.partition.partition_log import PartitionLog
 from millrace.wire.records import ControlType, check_batch, read_control_marker, read_records, split_batches
 from millrace.wire.records import Record as StoredRecord
 

@@ -41,7 +41,7 @@ from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
 from millrace.core.lanes import Waits
-from millrace.log.transactions import EndMarker
+from millrace.log.state.transactions import EndMarker
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.wire.batch_header import HEADER_SIZE

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from millrace.coordinator.decision import Producer
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId
-from millrace.log.transactions import EndMarker
+from millrace.log.state.transactions import EndMarker
 
 NO_MEMBER = ""
 NO_GENERATION = -1

@@ -101,8 +101,3 @@ class OffsetMetadataTooLarge(GroupError):
 
 class InvalidHeartbeat(GroupError):
     """A ConsumerGroupHeartbeat that contradicts itself."""
-
-
-class InvalidPattern(GroupError):
-    def __init__(self, pattern: str, reason: str) -> None:
-        super().__init__(f"the regular expression {pattern!r} is not valid: {reason}")

@@ -16,8 +16,8 @@ from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.core.lanes import Waits
-from millrace.log.log_slice import LogSlice
-from millrace.log.volume import Volume
+from millrace.log.disk.volume import Volume
+from millrace.log.partition.log_slice import LogSlice
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.wire.batch_header import DELETE_HORIZON_BIT, HEADER_SIZE, NO_TIMESTAMP, read_header

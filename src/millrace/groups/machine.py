@@ -22,6 +22,7 @@ from millrace.coordinator.decision import (
     TransactionEnded,
 )
 from millrace.core.errors import MillraceError
+from millrace.groups.classic.group import ClassicGroup
 from millrace.groups.commands import (
     DONE,
     UNSTABLE,
@@ -59,9 +60,8 @@ from millrace.groups.errors import (
     SubscribedToTopic,
     UnknownMember,
 )
-from millrace.groups.group import ClassicGroup
 from millrace.groups.kinds import ConsumerRules, Group
-from millrace.groups.offsets import Offsets, commit
+from millrace.groups.offsets.committed import Offsets, commit
 from millrace.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

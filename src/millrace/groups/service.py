@@ -19,7 +19,7 @@ from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.java_hash import java_hash
 from millrace.groups.commands import GroupSettings, TopicsDeleted
-from millrace.groups.consumers import Consumers
+from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.kinds import Group
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec

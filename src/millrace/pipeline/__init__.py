@@ -14,11 +14,11 @@ __all__ = ["read_with_archive", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make `format("millrace")` known to a session, for reading and writing, batch and streaming."""
-    from millrace.pipeline.session import require_spark
+    from millrace.pipeline.spark.session import require_spark
 
     require_spark()
-    from millrace.pipeline.data_source import MillraceDataSource
-    from millrace.pipeline.worker_path import prefer_installed_pyspark
+    from millrace.pipeline.source.data_source import MillraceDataSource
+    from millrace.pipeline.spark.worker_path import prefer_installed_pyspark
 
     prefer_installed_pyspark(spark)
     # Without this setting Spark refuses sources that take filters.

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.core.override import override
-from millrace.pipeline.spark_errors import explain_text
+from millrace.pipeline.spark.spark_errors import explain_text
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

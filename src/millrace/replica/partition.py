@@ -12,12 +12,12 @@ from typing import Final
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.log.appending import Appended
 from millrace.log.errors import LogDirectoryOffline, StorageError
-from millrace.log.log_files import StagedBatch
-from millrace.log.log_slice import LogSlice
-from millrace.log.partition_log import PartitionLog
-from millrace.log.transactions import EndMarker, check_marker
+from millrace.log.partition.appending import Appended
+from millrace.log.partition.log_files import StagedBatch
+from millrace.log.partition.log_slice import LogSlice
+from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.state.transactions import EndMarker, check_marker
 from millrace.replica.following import Fetched, Repair, take
 from millrace.replica.leadership import Leadership
 from millrace.replica.waiting import (

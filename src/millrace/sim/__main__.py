@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from millrace.broker import logs
+from millrace.broker.watching import logs
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.run import run_scenario
 from millrace.sim.runner import Finished, Job, Results, clock_s, play_all

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.log import checkpoints
-from millrace.log.checkpoints import RECOVERY_POINTS
-from millrace.log.epochs import FILE_NAME as LEADER_EPOCHS
+from millrace.log.segments import checkpoints
+from millrace.log.segments.checkpoints import RECOVERY_POINTS
+from millrace.log.state.epochs import FILE_NAME as LEADER_EPOCHS
 from millrace.sim.cluster import Node
 from millrace.sim.faults import pick_running, start_again
 from millrace.sim.history import MayBeLost

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from millrace.broker import config as broker_config
 from millrace.broker.app import Broker
+from millrace.broker.config import config as broker_config
 from millrace.broker.surroundings import Surroundings
 from millrace.core.errors import MillraceError
-from millrace.log.compaction_runner import InlineRunner
+from millrace.log.cleaning.compaction_runner import InlineRunner
 from millrace.sim.clients.client import Client
 from millrace.sim.clients.hours import WorkingHours
 from millrace.sim.clock import SimClock, SimIdSource

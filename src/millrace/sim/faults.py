@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from millrace.core.ids import TopicPartition
-from millrace.log import checkpoints
+from millrace.log.segments import checkpoints
 from millrace.sim.cluster import DATA_DIRECTORY, Node
 from millrace.sim.history import MayBeLost
 from millrace.sim.process import DiskSpeed

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Final
 
 from millrace.core.threads import TellLoop
-from millrace.log.detached_segment import DetachedSegment
-from millrace.log.log_slice import LogSlice
-from millrace.log.survey import Survey
-from millrace.log.volume import DiskHandle, DiskOfDirectory, DiskVolume
+from millrace.log.directories.survey import Survey
+from millrace.log.disk.volume import DiskHandle, DiskOfDirectory, DiskVolume
+from millrace.log.partition.log_slice import LogSlice
+from millrace.log.segments.detached_segment import DetachedSegment
 from millrace.metadata.store.sqlite_file import SqliteFile
 from millrace.sim.volume import SimDisk, SimHandle, SimVolume
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.broker.app import Broker
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api, Dispatcher
 from millrace.broker.handlers import APIS
-from millrace.broker.handlers.api_versions import api_versions_response
-from millrace.broker.server import Server
+from millrace.broker.handlers.cluster.api_versions import api_versions_response
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api, Dispatcher
+from millrace.broker.network.server import Server
 from millrace.coordinator.decision import Record
 from millrace.core.background import Background
 from millrace.core.override import override

@@ -358,7 +358,7 @@ async def _play(run: Run, scenario: Scenario) -> None:
     await Ending(run).finish()
 
 
-_UNANSWERED: Final = ("millrace.broker.connection", "millrace.broker.wakeups")
+_UNANSWERED: Final = ("millrace.broker.network.connection", "millrace.broker.network.wakeups")
 """Who logs a trace there has left a request without an answer, whatever it met."""
 
 

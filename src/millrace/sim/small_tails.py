@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from millrace.log import segment, sparse_index
+from millrace.log.segments import segment, sparse_index
 
 STORE_AT_BYTES: Final = 8
 

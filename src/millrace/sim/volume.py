@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from millrace.core.lanes import Waits
+from millrace.log.disk.volume import Buffer, DirectoryEntry, DirectoryLock, storage_error
 from millrace.log.errors import DirectoryLocked, FileMissing, StorageError
-from millrace.log.volume import Buffer, DirectoryEntry, DirectoryLock, storage_error
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from millrace.coordinator.decision import (
     Token,
 )
 from millrace.core.errors import MillraceError
-from millrace.log.transactions import EPOCH_PER_TRANSACTION
+from millrace.log.state.transactions import EPOCH_PER_TRANSACTION
 from millrace.transactions.commands import (
     DONE,
     AddPartitions,

@@ -15,7 +15,7 @@ from typing import Final
 from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.coordinator.runtime import Shard
 from millrace.core.ids import TopicPartition
-from millrace.log.transactions import EndMarker
+from millrace.log.state.transactions import EndMarker
 from millrace.transactions.commands import MarkersWritten, WriteMarkers
 
 log = logging.getLogger(__name__)

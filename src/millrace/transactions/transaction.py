@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.ids import TopicPartition
-from millrace.log.transactions import EPOCH_PER_TRANSACTION
+from millrace.log.state.transactions import EPOCH_PER_TRANSACTION
 from millrace.transactions.commands import Identity
 from millrace.wire.messages.transaction_records import PartitionsSchema, TransactionLogValue
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.log.disk.volume import DiskVolume, Volume, storage_error
 from millrace.log.errors import (
     DirectoryLocked,
     DiskFailed,
@@ -20,7 +21,6 @@ from millrace.log.errors import (
     StorageError,
     TooManyOpenFiles,
 )
-from millrace.log.volume import DiskVolume, Volume, storage_error
 from millrace.sim.volume import SimVolume
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import millrace
 from millrace.broker.wire_errors import WIRE_ERRORS, error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
+from millrace.log.batches.validation import InvalidRecords, RecordError
 from millrace.log.errors import DiskFull, InvalidRecord
-from millrace.log.validation import InvalidRecords, RecordError
 from millrace.metadata.errors import Conflict
 from millrace.wire.error_codes import ErrorCode
 

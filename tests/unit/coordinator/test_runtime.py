@@ -25,7 +25,7 @@ from millrace.coordinator.errors import CoordinatorLoading, NotCoordinator, Reco
 from millrace.coordinator.runtime import Runtime
 from millrace.core.ids import TopicPartition
 from millrace.log.config import LogConfig
-from millrace.log.volume import DiskVolume, Volume
+from millrace.log.disk.volume import DiskVolume, Volume
 from millrace.replica.partition import Partition, TopicStats
 from millrace.replica.partitions import Partitions
 from millrace.sim.volume import Fault, SimVolume

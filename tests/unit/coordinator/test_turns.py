@@ -14,7 +14,7 @@ from millrace.coordinator.turns import TRY_EVERY, Turns, tell
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
 from millrace.log.config import LogConfig
-from millrace.log.volume import DiskVolume
+from millrace.log.disk.volume import DiskVolume
 from millrace.sim.volume import Fault, SimVolume
 from millrace.wire.records import read_records, split_batches
 from tests.unit.coordinator.test_runtime import PLACE, Get, Later, Put, Shelf, World

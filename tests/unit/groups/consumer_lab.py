@@ -8,10 +8,10 @@ from millrace.coordinator.decision import CancelTimer, Decision, Record, SetTime
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Epoch, NodeId, TopicId
 from millrace.groups.commands import GroupSettings
-from millrace.groups.consumer_commands import Beat, ConsumerHeartbeat, ConsumerSettings
-from millrace.groups.consumer_group import ConsumerGroup
-from millrace.groups.consumer_rules import GroupsOfConsumers
-from millrace.groups.consumer_topics import ConsumerTopics
+from millrace.groups.consumer.commands import Beat, ConsumerHeartbeat, ConsumerSettings
+from millrace.groups.consumer.group import ConsumerGroup
+from millrace.groups.consumer.rules import GroupsOfConsumers
+from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 from millrace.metadata.image import EMPTY, BrokerState, Image, PartitionState, TopicState

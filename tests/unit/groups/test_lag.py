@@ -11,7 +11,7 @@ from millrace.core.ids import TopicPartition
 from millrace.groups import lag as lag_module
 from millrace.groups.lag import Lag, LagReader
 from millrace.log.config import LogConfig
-from millrace.log.volume import DiskVolume
+from millrace.log.disk.volume import DiskVolume
 from millrace.replica.partition import Partition, TopicStats
 from millrace.replica.partitions import Partitions
 from millrace.wire.compression import Codec

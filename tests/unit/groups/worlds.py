@@ -8,9 +8,9 @@ from typing import Any
 
 from millrace.coordinator.decision import Decision, SetTimer
 from millrace.core.errors import MillraceError
+from millrace.groups.classic.group import ClassicGroup
 from millrace.groups.commands import GroupSettings, Join, Joined, JoinedMember, Protocol, Sync
 from millrace.groups.errors import MemberIdRequired
-from millrace.groups.group import ClassicGroup
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 

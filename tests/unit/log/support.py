@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.log.appending import Appended
 from millrace.log.config import LogConfig
-from millrace.log.log_directory import LogDirectory
-from millrace.log.partition_log import PartitionLog
-from millrace.log.volume import Volume
+from millrace.log.directories.log_directory import LogDirectory
+from millrace.log.disk.volume import Volume
+from millrace.log.partition.appending import Appended
+from millrace.log.partition.partition_log import PartitionLog
 from millrace.sim.volume import SimVolume
 from millrace.wire.records import Record, build_batch, read_records, split_batches
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.core.override import override
-from millrace.log.volume import DiskFile, DiskVolume
+from millrace.log.disk.volume import DiskFile, DiskVolume
 
 
 class UnsyncedFile(DiskFile):

@@ -7,7 +7,7 @@ import random
 
 from millrace.core.ids import Epoch, NodeId
 from millrace.log.config import LogConfig
-from millrace.log.truncation import truncate_to
+from millrace.log.partition.truncation import truncate_to
 from millrace.metadata import election
 from millrace.metadata.election import ElectionRules, Standing
 from millrace.metadata.image import NO_LEADER, PartitionState

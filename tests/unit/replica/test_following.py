@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.broker.followed import Followed
+from millrace.broker.replication.followed import Followed
 from millrace.log.config import LogConfig
 from millrace.log.errors import InvalidRecord
-from millrace.log.partition_log import PartitionLog
+from millrace.log.partition.partition_log import PartitionLog
 from millrace.replica.following import Fetched, Repair, StartInside, StartOver, Truncate, out_of_range
 from millrace.replica.partition import Partition, TopicStats
 from millrace.sim.volume import SimVolume

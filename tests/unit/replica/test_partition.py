@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.log.appending import STAGED
 from millrace.log.config import LogConfig
+from millrace.log.partition.appending import STAGED
 from millrace.replica.partition import (
     FencedLeaderEpoch,
     NotLeader,

@@ -9,8 +9,8 @@ import pytest
 
 from millrace.log.config import LogConfig
 from millrace.log.errors import CoordinatorFenced, ProducerFenced, TransactionOpen, UnverifiedTransaction
-from millrace.log.partition_log import PartitionLog
-from millrace.log.transactions import EndMarker
+from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.state.transactions import EndMarker
 from millrace.replica.following import Fetched, take
 from millrace.replica.partition import Partition, TopicStats
 from millrace.sim.volume import SimVolume

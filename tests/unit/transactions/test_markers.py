@@ -9,7 +9,7 @@ from typing import cast
 
 from millrace.coordinator.runtime import Shard
 from millrace.core.ids import TopicPartition
-from millrace.log.transactions import EndMarker
+from millrace.log.state.transactions import EndMarker
 from millrace.transactions.commands import Identity, MarkersWritten, WriteMarkers
 from millrace.transactions.markers import RETRY_S, RETRY_S_MAX, MarkerSender, Written
 from tests.unit.metadata.virtual_time import run_virtually

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.broker.dispatch import Api
-from millrace.broker.handlers.api_versions import API_VERSIONS
-from millrace.broker.handlers.cluster import (
+from millrace.broker.handlers.cluster.api_versions import API_VERSIONS
+from millrace.broker.handlers.cluster.cluster import (
     ALTER_PARTITION_REASSIGNMENTS,
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
     UNREGISTER_BROKER,
 )
+from millrace.broker.handlers.cluster.log_dirs import (
+    ALTER_REPLICA_LOG_DIRS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+)
+from millrace.broker.handlers.cluster.metadata import DESCRIBE_CLUSTER, METADATA
+from millrace.broker.handlers.cluster.quorum import DESCRIBE_QUORUM
 from millrace.broker.handlers.configs import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
@@ -20,17 +26,14 @@ from millrace.broker.handlers.configs import (
 )
 from millrace.broker.handlers.fetch import FETCH
 from millrace.broker.handlers.groups import GROUP_APIS
-from millrace.broker.handlers.log_dirs import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS
-from millrace.broker.handlers.metadata import DESCRIBE_CLUSTER, METADATA
-from millrace.broker.handlers.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from millrace.broker.handlers.produce import PRODUCE
-from millrace.broker.handlers.producers import INIT_PRODUCER_ID
-from millrace.broker.handlers.quorum import DESCRIBE_QUORUM
-from millrace.broker.handlers.records import DELETE_RECORDS
-from millrace.broker.handlers.topic_partitions import DESCRIBE_TOPIC_PARTITIONS
-from millrace.broker.handlers.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
-from millrace.broker.handlers.transactional_offsets import TXN_OFFSET_COMMIT
-from millrace.broker.handlers.transactions import (
+from millrace.broker.handlers.produce.produce import PRODUCE
+from millrace.broker.handlers.topics.delete_records import DELETE_RECORDS
+from millrace.broker.handlers.topics.list_offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from millrace.broker.handlers.topics.partitions import DESCRIBE_TOPIC_PARTITIONS
+from millrace.broker.handlers.topics.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from millrace.broker.handlers.transactions.describe_producers import INIT_PRODUCER_ID
+from millrace.broker.handlers.transactions.transactional_offsets import TXN_OFFSET_COMMIT
+from millrace.broker.handlers.transactions.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TRANSACTIONS,
@@ -38,6 +41,7 @@ from millrace.broker.handlers.transactions import (
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
 )
+from millrace.broker.network.dispatch import Api
 
 __all__: Final = ["APIS"]
 

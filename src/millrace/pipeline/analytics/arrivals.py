@@ -16,7 +16,7 @@ from typing import Final, Self
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.pipeline.analytics.measurement import Measure, Measurement, class_of
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka_client import LATEST, READ_COMMITTED, BrokerClient
+from millrace.pipeline.kafka.client import LATEST, READ_COMMITTED, BrokerClient
 from millrace.wire.batch_header import CONTROL_BIT, HEADER, LENGTH_END, TIMESTAMP_TYPE_BIT
 
 PARTITIONS_MAX: Final = 16

@@ -9,8 +9,8 @@ from typing import Final
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.analytics.measurement import Measure, Measurement
 from millrace.pipeline.errors import BrokerRefused
-from millrace.pipeline.kafka_client import LATEST, READ_UNCOMMITTED, BrokerClient
-from millrace.pipeline.sink_options import PREFIX_DEFAULT as SINK_GROUPS
+from millrace.pipeline.kafka.client import LATEST, READ_UNCOMMITTED, BrokerClient
+from millrace.pipeline.sink.options import PREFIX_DEFAULT as SINK_GROUPS
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.list_groups import ListGroupsRequest
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
+from millrace.core.units import bytes_text, count_text, seconds_text
 from millrace.pipeline.analytics import plots
 from millrace.pipeline.analytics.summary import Distribution, TopicSummary
-from millrace.pipeline.units import bytes_text, count_text, seconds_text
 
 KEYS_SHOWN: Final = 20
 PARTITIONS_SHOWN: Final = 50

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from millrace.core.units import bytes_text, count_text, seconds_text
 from millrace.pipeline.analytics.measurement import class_bounds
 from millrace.pipeline.analytics.summary import Distribution, TopicSummary
-from millrace.pipeline.units import bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

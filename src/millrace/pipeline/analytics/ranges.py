@@ -9,7 +9,7 @@ from typing import Final
 
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka_client import EARLIEST, LATEST, BrokerClient
+from millrace.pipeline.kafka.client import EARLIEST, LATEST, BrokerClient
 
 BUCKETS_WANTED: Final = 120
 _BUCKET_CHOICES_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.pipeline.kafka_client import BrokerClient
+    from millrace.pipeline.kafka.client import BrokerClient
 
 BATCH_RECORDS: Final = 2_000_000
 Ranges = Mapping[int, tuple[int, int]]

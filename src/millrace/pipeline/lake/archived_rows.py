@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.pipeline.lake.delta_log import DataFile, Snapshot, open_store, read_snapshot
 from millrace.pipeline.lake.errors import TopicRecreated
-from millrace.pipeline.stores import FROM_ENVIRONMENT, StoreAccess
+from millrace.pipeline.spark.stores import FROM_ENVIRONMENT, StoreAccess
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +133,7 @@ def _as_spark_wants(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Timestamps in microseconds of UTC, and names of a list's items as Spark has them."""
     import pyarrow as pa
 
-    from millrace.pipeline.row_schema import arrow_schema
+    from millrace.pipeline.records.row_schema import arrow_schema
 
     schema = arrow_schema(tuple(batch.schema.names))
     arrays = [batch.column(field.name).cast(field.type) for field in schema]

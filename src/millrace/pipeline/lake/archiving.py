@@ -11,12 +11,12 @@ from millrace.pipeline.errors import BrokerRefused, ConnectionFailed
 from millrace.pipeline.lake.archive import ArchiveOptions, Step, TopicArchive
 from millrace.pipeline.lake.maintenance import Done, Upkeep, maintain
 from millrace.pipeline.lake.table import ArchiveTable
-from millrace.pipeline.spark_errors import explain, is_spark_error
+from millrace.pipeline.spark.spark_errors import explain, is_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millrace.pipeline.kafka_client import BrokerClient
+    from millrace.pipeline.kafka.client import BrokerClient
 
 FAILURES_MAX: Final = 10
 """Rounds in a row that may fail before a continuous archive gives up: a broker's restart is no reason."""

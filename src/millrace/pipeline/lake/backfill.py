@@ -12,12 +12,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from millrace.pipeline.errors import InvalidOption
+from millrace.pipeline.kafka.security import SECURITY_OPTIONS
 from millrace.pipeline.lake import topics
 from millrace.pipeline.lake.archive import read_ranges
 from millrace.pipeline.lake.errors import RecordsLost, TopicRecreated
 from millrace.pipeline.lake.table import ArchiveTable, TableState
 from millrace.pipeline.lake.topics import BrokerOptions, TopicBounds
-from millrace.pipeline.security import SECURITY_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

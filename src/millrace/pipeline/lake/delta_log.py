@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from millrace.pipeline.lake.errors import ArchiveError, ForeignTable, NoArchive
 from millrace.pipeline.lake.ledger import Ledger, ledger_of
 from millrace.pipeline.lake.location import arrow_url, is_local, table_path
-from millrace.pipeline.stores import FROM_ENVIRONMENT, StoreAccess
+from millrace.pipeline.spark.stores import FROM_ENVIRONMENT, StoreAccess
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

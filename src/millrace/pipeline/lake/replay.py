@@ -22,7 +22,7 @@ from millrace.wire.compression import Codec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.pipeline.kafka_client import BrokerClient, TopicInfo
+    from millrace.pipeline.kafka.client import BrokerClient, TopicInfo
 
 PORTION_RECORDS: Final = 1_000_000
 NEW_TOPIC_CONFIGS: Final = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}

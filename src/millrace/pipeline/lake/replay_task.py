@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.encoder import Columns, EncodedBatch, encode
-from millrace.pipeline.lake.topics import BrokerOptions
-from millrace.pipeline.transactional import (
+from millrace.pipeline.kafka.transactional import (
     Marker,
     TaskProducer,
     end_transaction,
     init_producer,
     read_marker,
 )
+from millrace.pipeline.lake.topics import BrokerOptions
+from millrace.pipeline.records.encoder import Columns, EncodedBatch, encode
 from millrace.wire.compression import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millrace.pipeline.kafka_client import BrokerClient
+    from millrace.pipeline.kafka.client import BrokerClient
 
 RESULT_SCHEMA: Final = "partition INT, sent BIGINT, next BIGINT"
 TRANSACTION_RECORDS: Final = 50_000

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.ids import TopicPartition, format_topic_id
-from millrace.pipeline import topic_creation
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka_client import (
+from millrace.pipeline.kafka.client import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
@@ -18,8 +17,9 @@ from millrace.pipeline.kafka_client import (
     BrokerClient,
     TopicInfo,
 )
-from millrace.pipeline.security import read_security
-from millrace.pipeline.topic_creation import NewTopics
+from millrace.pipeline.kafka.security import read_security
+from millrace.pipeline.sink import topic_creation
+from millrace.pipeline.sink.topic_creation import NewTopics
 
 _PAUSE_S: Final = 0.05
 

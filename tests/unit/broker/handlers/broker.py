@@ -10,24 +10,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from millrace.broker.config import BrokerConfig
-from millrace.broker.context import Endpoint, RequestContext
-from millrace.broker.fetch_sessions import FetchSessions
+from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
-from millrace.broker.lookout import Lookout
-from millrace.broker.markers import Markers
-from millrace.broker.producer_ids import ProducerIds
+from millrace.broker.handlers.fetch.sessions import FetchSessions
+from millrace.broker.network.context import Endpoint, RequestContext
+from millrace.broker.network.lookout import Lookout
 from millrace.broker.services import Services
+from millrace.broker.transactions.markers import Markers
+from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.core.clock import SystemIdSource
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.groups.commands import GroupSettings
-from millrace.groups.consumer_commands import ConsumerSettings
-from millrace.groups.consumers import Consumers
+from millrace.groups.consumer.commands import ConsumerSettings
+from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.service import Groups, OffsetsTopic
 from millrace.log.config import LogConfig
-from millrace.log.log_directories import LogDirectories
-from millrace.log.log_directory import LogDirectory
-from millrace.log.volume import DiskVolume
+from millrace.log.directories.log_directories import LogDirectories
+from millrace.log.directories.log_directory import LogDirectory
+from millrace.log.disk.volume import DiskVolume
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, TopicSettings
 from millrace.metadata.image import BrokerState, TopicState

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from millrace.broker import loggers
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
+from millrace.broker.config import loggers
+from millrace.broker.handlers.configs.outcomes import outcomes_of
 from millrace.broker.handlers.configs.resources import ResourceType, this_broker, unknown_type
-from millrace.broker.outcomes import outcomes_of
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.metadata.commands import (
     Alteration,

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from millrace.broker import loggers
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
+from millrace.broker.config import loggers
 from millrace.broker.handlers.configs.resources import ResourceType, check_topic, this_broker, unknown_type
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.core.errors import MillraceError
 from millrace.metadata.config_definitions import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.core.ids import NodeId
 from millrace.metadata.errors import ContradictoryRequest, UnknownTopic
 from millrace.metadata.image import Image

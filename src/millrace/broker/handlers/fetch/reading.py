@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.broker.fetch_sessions import FetchPlan, FetchTarget
+from millrace.broker.handlers.fetch.sessions import FetchPlan, FetchTarget
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
 from millrace.log.errors import OffsetOutOfRange
@@ -13,12 +13,12 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import READ_COMMITTED, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
-    from millrace.broker.connection import Connection
-    from millrace.broker.dispatch import Route
+    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.dispatch import Route
     from millrace.broker.services import Services
-    from millrace.log.log_slice import LogSlice
-    from millrace.log.partition_log import PartitionLog
-    from millrace.log.segment import Segment
+    from millrace.log.partition.log_slice import LogSlice
+    from millrace.log.partition.partition_log import PartitionLog
+    from millrace.log.segments.segment import Segment
     from millrace.replica.partition import Partition
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millrace.broker.dispatch import Api, Route
-from millrace.broker.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdsDiffer
+from millrace.broker.handlers.fetch.replica_fetch import replica_fetch
 from millrace.broker.handlers.fetch.serving import Fetch
-from millrace.broker.handlers.replica_fetch import replica_fetch
+from millrace.broker.handlers.fetch.sessions import (
+    InvalidSessionEpoch,
+    SessionNotFound,
+    SessionTopicIdsDiffer,
+)
+from millrace.broker.network.dispatch import Api, Route
 from millrace.broker.wire_errors import error_code
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.fetch_codec import (
@@ -20,7 +24,7 @@ from millrace.wire.fetch_codec import (
 from millrace.wire.framing import response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.connection import Connection
+    from millrace.broker.network.connection import Connection
 
 
 def fetch(

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from millrace.broker.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget
 from millrace.broker.handlers.fetch.reading import FetchReads
-from millrace.broker.handlers.record_answers import send_chunks, send_records, warm_all
-from millrace.broker.outgoing import Chunk
-from millrace.broker.pace import BURST_BYTES, LARGE_ANSWER_BYTES, Pace
+from millrace.broker.handlers.fetch.record_answers import send_chunks, send_records, warm_all
+from millrace.broker.handlers.fetch.sessions import FINAL_EPOCH, FetchPlan, FetchTarget
+from millrace.broker.network.outgoing import Chunk
+from millrace.broker.network.pace import BURST_BYTES, LARGE_ANSWER_BYTES, Pace
 from millrace.core.ids import TopicId
-from millrace.log.aborted_bounds import learn_aborted
-from millrace.log.log_slice import LogSlice
+from millrace.log.partition.aborted_bounds import learn_aborted
+from millrace.log.partition.log_slice import LogSlice
 from millrace.wire.fetch_codec import (
     BEHIND_SOLE_RECORDS,
     ENDPOINTS_FROM,
@@ -36,8 +36,8 @@ SMALL_ANSWER_BYTES: Final = 128 * 1024
 who want throughput, and to them a core is better left."""
 
 if TYPE_CHECKING:
-    from millrace.broker.connection import Connection, Slot
-    from millrace.broker.dispatch import Route
+    from millrace.broker.network.connection import Connection, Slot
+    from millrace.broker.network.dispatch import Route
     from millrace.replica.waiting import Newest
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
+from millrace.broker.handlers.cluster.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
 from millrace.broker.handlers.groups.answers import all_answered
-from millrace.broker.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
-from millrace.groups.classic_state import State
+from millrace.groups.classic.classic_state import State
+from millrace.groups.classic.group import ClassicGroup
 from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
-from millrace.groups.group import ClassicGroup
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.delete_groups import (

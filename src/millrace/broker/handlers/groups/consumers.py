@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
+from millrace.broker.handlers.cluster.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
 from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
-from millrace.broker.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
-from millrace.groups.consumer_commands import JOINING, Beat, ConsumerHeartbeat
-from millrace.groups.consumer_group import ConsumerGroup
-from millrace.groups.consumer_member import ConsumerMember
-from millrace.groups.consumers import Consumers
-from millrace.groups.errors import GroupNotFound, InvalidPattern
+from millrace.core.patterns import InvalidPattern
+from millrace.groups.consumer.commands import JOINING, Beat, ConsumerHeartbeat
+from millrace.groups.consumer.consumers import Consumers
+from millrace.groups.consumer.group import ConsumerGroup
+from millrace.groups.consumer.member import ConsumerMember
+from millrace.groups.errors import GroupNotFound
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages import consumer_group_describe as described
 from millrace.wire.messages.consumer_group_heartbeat import (

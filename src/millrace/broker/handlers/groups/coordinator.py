@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
-from millrace.broker.handlers.metadata import reachable_brokers
+from millrace.broker.handlers.cluster.metadata import reachable_brokers
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
 from millrace.groups.service import OFFSETS_TOPIC

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millrace.broker.context import RequestContext
 from millrace.broker.handlers.groups.answers import answered
+from millrace.broker.network.context import RequestContext
 
 if TYPE_CHECKING:
-    from millrace.broker.connection import Connection
-    from millrace.broker.dispatch import Route
+    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.dispatch import Route
     from millrace.coordinator.runtime import Outcome
 
 Quick = Callable[["Connection", "Route", memoryview, int, int, int, float], bool]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
 from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from millrace.broker.context import RequestContext
-from millrace.broker.dispatch import Api
 from millrace.broker.handlers.groups.answers import all_answered, answered
 from millrace.broker.handlers.groups.quick_commits import quick_offset_commit
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.errors import RecordsTooLarge
 from millrace.coordinator.runtime import Answer, Outcome

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millrace.broker.connection import Slot
+from millrace.broker.network.connection import Slot
 from millrace.broker.wire_errors import error_code
 from millrace.wire.framing import response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.connection import Connection
-    from millrace.broker.dispatch import Route
+    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.dispatch import Route
     from millrace.core.errors import MillraceError
 
 _NO_ERROR: Final = b"\0\0"

@@ -1,0 +1,103 @@
+"""ApiVersions: what this broker serves. Derived from the list of APIs, so it cannot promise anything else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+CLIENT_SOFTWARE_FROM: Final = 3
+_CLIENT_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?", re.ASCII)
+
+METADATA_VERSION: Final = "metadata.version"
+METADATA_VERSION_MIN: Final = 7
+METADATA_VERSION_MAX: Final = 30
+"""The level of Kafka 4.3, by which tools tell what the cluster can do."""
+GROUP_VERSION: Final = "group.version"
+GROUP_VERSION_MAX: Final = 1
+"""Consumer groups of KIP-848. The feature of share groups is not named before their APIs are served: a client
+takes it for a promise."""
+TRANSACTION_VERSION: Final = "transaction.version"
+TRANSACTION_VERSION_MAX: Final = 2
+"""An epoch for every transaction (KIP-890)."""
+FEATURES_FROM_ZERO: Final = 4
+"""Older versions cannot carry a feature whose lowest version is 0."""
+
+
+def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    # The list holds this handler too.
+    from millrace.broker.handlers import APIS
+
+    if ctx.api_version >= CLIENT_SOFTWARE_FROM and not _is_well_formed(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return api_versions_response(APIS, ctx.api_version)
+
+
+def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO) -> ApiVersionsResponse:
+    """All APIs with their versions, and the features, which only versions 3 and up can carry."""
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(
+                api_key=api.key,
+                min_version=api.versions[0] if api.advertised_from is None else api.advertised_from,
+                max_version=api.versions[1],
+            )
+            for api in apis
+        ],
+        supported_features=[
+            SupportedFeatureKey(
+                name=METADATA_VERSION, min_version=METADATA_VERSION_MIN, max_version=METADATA_VERSION_MAX
+            ),
+            *(
+                [
+                    SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=GROUP_VERSION_MAX),
+                    SupportedFeatureKey(
+                        name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_MAX
+                    ),
+                ]
+                if version >= FEATURES_FROM_ZERO
+                else []
+            ),
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(
+                name=METADATA_VERSION,
+                min_version_level=METADATA_VERSION_MAX,
+                max_version_level=METADATA_VERSION_MAX,
+            ),
+            FinalizedFeatureKey(
+                name=TRANSACTION_VERSION,
+                min_version_level=TRANSACTION_VERSION_MAX,
+                max_version_level=TRANSACTION_VERSION_MAX,
+            ),
+            FinalizedFeatureKey(
+                name=GROUP_VERSION,
+                min_version_level=GROUP_VERSION_MAX,
+                max_version_level=GROUP_VERSION_MAX,
+            ),
+        ],
+    )
+
+
+def _is_well_formed(request: ApiVersionsRequest) -> bool:
+    return (
+        _CLIENT_SOFTWARE.fullmatch(request.client_software_name) is not None
+        and _CLIENT_SOFTWARE.fullmatch(request.client_software_version) is not None
+    )
+
+
+# v3 says which client asks and names features; v4 is v3 with features that may start at 0.
+API_VERSIONS: Final = Api(ApiKey.API_VERSIONS, versions=(0, 4), handle=api_versions)

@@ -1,0 +1,302 @@
+"""Metadata, DescribeCluster and DescribeTopicPartitions: who is there, what is there, and where to dial.
+
+Answers about all topics can be large, so their bytes are kept until the cluster changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.handlers.cluster.permissions import (
+    ALL_CLUSTER_OPERATIONS,
+    ALL_TOPIC_OPERATIONS,
+    NOT_ASKED,
+)
+from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
+from millrace.broker.wire_errors import error_code
+from millrace.core.ids import NO_TOPIC_ID, NodeId, TopicId
+from millrace.metadata.adoption import KAFKA_METADATA_TOPIC
+from millrace.metadata.errors import InvalidTopicName, MetadataError, TopicExists
+from millrace.metadata.image import Image, PartitionState, TopicState
+from millrace.metadata.service import NewTopic
+from millrace.metadata.topic_names import check_topic_name, is_internal
+from millrace.wire import schema
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from millrace.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from millrace.broker.services import Services
+
+LISTENER_ERRORS_FROM: Final = 6
+TOPIC_IDS_FROM: Final = 12
+BROKER_ENDPOINTS: Final = 1
+CONTROLLER_ENDPOINTS: Final = 2
+
+
+def metadata(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
+    """Alone only a request that creates topics has to wait; in a cluster all that come while leaders are
+    replaced."""
+    if ctx.services.failovers is not None:
+        return _describe_when_settled(ctx, request)
+    return _describe(ctx, request)
+
+
+async def _describe_when_settled(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
+    assert ctx.services.failovers is not None
+    await ctx.services.failovers.wait()
+    answer = _describe(ctx, request)
+    return answer if isinstance(answer, MetadataResponse | bytes) else await answer
+
+
+def _describe(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse]:
+    if request.topics is None:
+        return _all_topics(ctx, request)
+    if not _is_well_formed(request.topics, ctx.api_version):
+        return _malformed(request.topics)
+    missing = _creatable(ctx.services, request.topics) if request.allow_auto_topic_creation else ()
+    if missing:
+        return _create_and_describe(ctx, request, request.topics, missing)
+    return _some_topics(ctx, request, request.topics, {})
+
+
+def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type == CONTROLLER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is the endpoint of a broker, not of a controller",
+        )
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"there is no endpoint type {request.endpoint_type}",
+        )
+    image = ctx.services.metadata.image
+    return DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=controller_of(ctx.services, image),
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=image.brokers[node_id].rack)
+            for node_id, (host, port) in reachable_brokers(ctx, image).items()
+        ],
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+def reachable_brokers(ctx: RequestContext, image: Image) -> dict[NodeId, tuple[str, int]]:
+    """Where this client can dial each broker: the listener's advertised address, or the one it dialled."""
+    services = ctx.services
+    listener = ctx.endpoint.listener
+    addresses: dict[NodeId, tuple[str, int]] = {}
+    for node_id, broker in image.brokers.items():
+        if node_id == services.config.node_id:
+            dialled = (ctx.endpoint.local_host, ctx.endpoint.local_port)
+            addresses[node_id] = services.config.advertised_listeners.get(listener, dialled)
+            continue
+        for endpoint in broker.endpoints:
+            if endpoint.listener == listener:
+                addresses[node_id] = (endpoint.host, endpoint.port)
+    return addresses
+
+
+def controller_of(services: Services, image: Image) -> int:
+    # Every broker takes what is meant for the controller, and clients without one would wait for it.
+    return services.config.node_id if image.controller_id is None else image.controller_id
+
+
+def _all_topics(ctx: RequestContext, request: MetadataRequest) -> bytes:
+    image = ctx.services.metadata.image
+    answers = ctx.services.metadata_answers
+    key = (
+        ctx.api_version,
+        ctx.endpoint.listener,
+        ctx.endpoint.local_host,
+        ctx.endpoint.local_port,
+        request.include_cluster_authorized_operations,
+        request.include_topic_authorized_operations,
+    )
+    body = answers.find(key, image.topology_revision)
+    if body is None:
+        brokers = reachable_brokers(ctx, image)
+        topics = [_topic(image, topic, brokers, ctx.api_version) for topic in image.topics.values()]
+        response = _response(ctx, request, image, brokers, topics)
+        body = schema.response_encoder(ApiKey.METADATA, ctx.api_version)(response)
+        answers.keep(key, image.topology_revision, body)
+    return body
+
+
+def _is_well_formed(topics: Iterable[MetadataRequestTopic], version: int) -> bool:
+    if version < TOPIC_IDS_FROM:
+        return all(topic.name is not None and topic.topic_id == NO_TOPIC_ID for topic in topics)
+    return all(topic.name is not None or topic.topic_id != NO_TOPIC_ID for topic in topics)
+
+
+def _malformed(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
+    code = ErrorCode.INVALID_REQUEST
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in topics
+        ]
+    )
+
+
+def _creatable(services: Services, topics: Iterable[MetadataRequestTopic]) -> list[str]:
+    """What is asked for by a proper name and is not there, if topics come into being by that."""
+    known = services.metadata.image.topics
+    missing = [
+        name
+        for name in dict.fromkeys(topic.name for topic in topics if topic.topic_id == NO_TOPIC_ID)
+        if name is not None and name not in known and _is_creatable(name)
+    ]
+    return missing if missing and services.config.boolean("auto.create.topics.enable") else []
+
+
+def _is_creatable(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    # Their coordinators create internal topics, with settings of their own.
+    return not is_internal(name) and name != KAFKA_METADATA_TOPIC
+
+
+async def _create_and_describe(
+    ctx: RequestContext, request: MetadataRequest, topics: list[MetadataRequestTopic], missing: Sequence[str]
+) -> MetadataResponse:
+    created = ctx.services.metadata.create_topics([NewTopic(name=name, configs={}) for name in missing])
+    failures = {
+        name: error_code(outcome)
+        for name, outcome in zip(missing, await outcomes_of(created, len(missing)), strict=True)
+        # Somebody else may have been faster, which serves as well.
+        if isinstance(outcome, MetadataError) and not isinstance(outcome, TopicExists)
+    }
+    return _some_topics(ctx, request, topics, failures)
+
+
+def _some_topics(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    wanted: list[MetadataRequestTopic],
+    failures: Mapping[str, ErrorCode],
+) -> MetadataResponse:
+    image = ctx.services.metadata.image
+    brokers = reachable_brokers(ctx, image)
+    topics = []
+    for name, topic_id in dict.fromkeys((topic.name, TopicId(topic.topic_id)) for topic in wanted):
+        is_by_id = name is None or topic_id != NO_TOPIC_ID
+        known = image.topics_by_id.get(topic_id) if is_by_id else image.topics.get(name or "")
+        if known is not None:
+            topics.append(_topic(image, known, brokers, ctx.api_version))
+        elif is_by_id:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            topics.append(MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id))
+        else:
+            topics.append(_absent_topic(name or "", failures))
+    return _response(ctx, request, image, brokers, topics)
+
+
+def _absent_topic(name: str, failures: Mapping[str, ErrorCode]) -> MetadataResponseTopic:
+    code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        code = error_code(error)
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
+
+
+def _topic(
+    image: Image, topic: TopicState, brokers: Mapping[NodeId, tuple[str, int]], version: int
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            _partition(index, partition, brokers, image.offline_at(topic.topic_id, index), version)
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )
+
+
+def _partition(
+    index: int,
+    partition: PartitionState,
+    brokers: Mapping[NodeId, tuple[str, int]],
+    offline: frozenset[NodeId],
+    version: int,
+) -> MetadataResponsePartition:
+    code, leader_id = ErrorCode.NONE, partition.leader
+    if leader_id < 0:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    elif leader_id not in brokers:
+        code = (
+            ErrorCode.LISTENER_NOT_FOUND
+            if version >= LISTENER_ERRORS_FROM
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+        leader_id = NodeId(-1)
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[
+            node_id for node_id in partition.replicas if node_id not in brokers or node_id in offline
+        ],
+    )
+
+
+def _response(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    image: Image,
+    brokers: Mapping[NodeId, tuple[str, int]],
+    topics: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=image.brokers[node_id].rack)
+            for node_id, (host, port) in brokers.items()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=controller_of(ctx.services, image),
+        topics=topics,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+# v1 tells apart "all topics" (null) and "none"; v4 lets clients refuse auto-creation; v5 offline replicas; v7
+# leader epochs; v8 permitted operations; v9 flexible; v10 topic ids in answers, v12 in questions; v13 an
+# error for the whole.
+METADATA: Final = Api(ApiKey.METADATA, versions=(0, 13), handle=metadata)
+# v1 tells brokers from controllers; v2 can include fenced brokers, of which there are none.
+DESCRIBE_CLUSTER: Final = Api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), handle=describe_cluster)

@@ -1,0 +1,141 @@
+"""DescribeTopicPartitions: topics in the order of their names, page by page, with a cursor in between."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.broker.handlers.cluster.metadata import reachable_brokers
+from millrace.broker.handlers.cluster.permissions import ALL_TOPIC_OPERATIONS
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
+from millrace.broker.wire_errors import error_code
+from millrace.core.ids import NodeId
+from millrace.metadata.errors import InvalidTopicName
+from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
+from millrace.metadata.topic_names import check_topic_name, is_internal
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image = ctx.services.metadata.image
+    names = _wanted(image, request)
+    if names is None:
+        return _refused(request)
+    limit = ctx.services.config.integer("max.request.partition.size.limit")
+    left = max(1, min(limit, request.response_partition_limit))
+    reachable = reachable_brokers(ctx, image)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_absent(name))
+            continue
+        first = (
+            0
+            if request.cursor is None or request.cursor.topic_name != name
+            else request.cursor.partition_index
+        )
+        if left == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=first
+            )
+            break
+        stop = min(first + left, len(topic.partitions))
+        response.topics.append(_topic(image, topic, range(first, stop), reachable))
+        left -= max(0, stop - first)
+        if stop < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=stop
+            )
+            break
+    return response
+
+
+def _wanted(image: Image, request: DescribeTopicPartitionsRequest) -> list[str] | None:
+    """The names of this page and all later ones in order, or None if the cursor does not fit the question."""
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    cursor = request.cursor
+    if cursor is None:
+        return names
+    if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+        return None
+    return [name for name in names if name >= cursor.topic_name]
+
+
+def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        code = error_code(error)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+
+
+def _topic(
+    image: Image, topic: TopicState, indexes: range, reachable: dict[NodeId, tuple[str, int]]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            _partition(index, topic.partitions[index], reachable, image.offline_at(topic.topic_id, index))
+            for index in indexes
+        ],
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+
+
+def _partition(
+    index: int,
+    partition: PartitionState,
+    reachable: dict[NodeId, tuple[str, int]],
+    offline: frozenset[NodeId],
+) -> DescribeTopicPartitionsResponsePartition:
+    code, leader_id = ErrorCode.NONE, partition.leader
+    if leader_id < 0:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    elif leader_id not in reachable:
+        code, leader_id = ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible),
+        last_known_elr=[] if partition.last_leader == NO_LEADER else [partition.last_leader],
+        offline_replicas=[
+            node_id for node_id in partition.replicas if node_id not in reachable or node_id in offline
+        ],
+    )
+
+
+DESCRIBE_TOPIC_PARTITIONS: Final = Api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), handle=describe_topic_partitions
+)

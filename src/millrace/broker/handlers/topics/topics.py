@@ -1,0 +1,226 @@
+"""CreateTopics, DeleteTopics and CreatePartitions: shaping only, the rules are the metadata's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
+from millrace.broker.wire_errors import error_code, error_message
+from millrace.core.ids import NO_TOPIC_ID, TopicId, format_topic_id
+from millrace.metadata.adoption import KAFKA_METADATA_TOPIC
+from millrace.metadata.commands import CreatePartitions
+from millrace.metadata.config_definitions import BrokerLayers, describe_topic
+from millrace.metadata.errors import (
+    ContradictoryRequest,
+    InvalidConfig,
+    InvalidReplicaAssignment,
+    MetadataError,
+    TopicDeletionDisabled,
+)
+from millrace.metadata.image import TopicState
+from millrace.metadata.service import NewTopic
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from millrace.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from millrace.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+DELETION_DISABLED_FROM: Final = 3
+"""Older clients do not know that error."""
+
+Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
+
+
+async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    results: dict[str, CreatableTopicResult] = {}
+    wanted: dict[str, NewTopic] = {}
+    for name, topic in _by_name(request.topics).items():
+        try:
+            wanted[name] = _new_topic(name, topic)
+        except MetadataError as error:
+            results[name] = _not_created(name, error)
+    topics = list(wanted.values())
+    created = ctx.services.metadata.create_topics(topics, validate_only=request.validate_only)
+    describe = _Describe(ctx.services.config.layers)
+    for name, outcome in zip(wanted, await outcomes_of(created, len(topics)), strict=True):
+        results[name] = (
+            _not_created(name, outcome) if isinstance(outcome, MetadataError) else _created(outcome, describe)
+        )
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _by_name(topics: Iterable[Named]) -> Mapping[str, Named | None]:
+    """The topics of a request by name; None for one that is there more than once."""
+    found: dict[str, Named | None] = {}
+    for topic in topics:
+        found[topic.name] = None if topic.name in found else topic
+    return found
+
+
+def _new_topic(name: str, topic: CreatableTopic | None) -> NewTopic:
+    if topic is None:
+        raise _named_twice(name)
+    if name == KAFKA_METADATA_TOPIC:
+        # Adopted directories may hold a log of this name, which is left alone.
+        raise ContradictoryRequest(f"topic {name!r} is reserved for Kafka's controllers")
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise InvalidConfig(config.name, None, "a new topic's setting needs a value")
+        configs[config.name] = config.value
+    assignments: dict[int, Sequence[int]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in assignments:
+            raise InvalidReplicaAssignment(
+                f"topic {name!r}: the replicas of partition {assignment.partition_index} are given twice"
+            )
+        assignments[assignment.partition_index] = assignment.broker_ids
+    return NewTopic(
+        name=name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=assignments or None,
+        configs=configs,
+    )
+
+
+def _named_twice(name: str) -> ContradictoryRequest:
+    return ContradictoryRequest(f"the request names topic {name!r} more than once")
+
+
+class _Describe:
+    """The settings of new topics. Those created together mostly have the same ones."""
+
+    def __init__(self, layers: BrokerLayers) -> None:
+        self._layers = layers
+        self._known: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def configs(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        key = tuple(own.items())
+        if key not in self._known:
+            self._known[key] = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.is_read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.is_sensitive,
+                )
+                for entry in describe_topic(own, self._layers)
+            ]
+        return self._known[key]
+
+
+def _created(topic: TopicState, describe: _Describe) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=describe.configs(topic.configs),
+    )
+
+
+def _not_created(name: str, error: MetadataError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error_code(error), error_message=error_message(error))
+
+
+async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    results: list[DeletableTopicResult] = []
+    wanted: dict[str | TopicId, DeleteTopicState] = {}
+    twice: dict[str | TopicId, DeleteTopicState] = {}
+    for topic in request.topics:
+        if (topic.name is None) == (topic.topic_id == NO_TOPIC_ID):
+            error = ContradictoryRequest("a topic is to be named either by its name or by its id")
+            results.append(_not_deleted(topic, error, ctx.api_version))
+            continue
+        key = TopicId(topic.topic_id) if topic.name is None else topic.name
+        if key in wanted:
+            twice[key] = topic
+        wanted[key] = topic
+    for key, topic in twice.items():
+        del wanted[key]
+        results.append(
+            _not_deleted(
+                topic, _named_twice(topic.name or format_topic_id(TopicId(topic.topic_id))), ctx.api_version
+            )
+        )
+    deleted = ctx.services.metadata.delete_topics(list(wanted))
+    for topic, outcome in zip(wanted.values(), await outcomes_of(deleted, len(wanted)), strict=True):
+        if isinstance(outcome, MetadataError):
+            results.append(_not_deleted(topic, outcome, ctx.api_version))
+        else:
+            results.append(DeletableTopicResult(name=outcome.name, topic_id=outcome.topic_id))
+    return DeleteTopicsResponse(responses=results)
+
+
+def _not_deleted(topic: DeleteTopicState, error: MetadataError, version: int) -> DeletableTopicResult:
+    code = error_code(error)
+    if isinstance(error, TopicDeletionDisabled) and version < DELETION_DISABLED_FROM:
+        code = ErrorCode.INVALID_REQUEST
+    return DeletableTopicResult(
+        name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=error_message(error)
+    )
+
+
+async def create_partitions(
+    ctx: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    results: list[CreatePartitionsTopicResult] = []
+    wanted: list[CreatePartitions] = []
+    for name, topic in _by_name(request.topics).items():
+        if topic is None:
+            results.append(_partitions_result(name, _named_twice(name)))
+            continue
+        assignments = topic.assignments
+        wanted.append(
+            CreatePartitions(
+                name=name,
+                count=topic.count,
+                assignments=None
+                if assignments is None
+                else [assignment.broker_ids for assignment in assignments],
+            )
+        )
+    created = ctx.services.metadata.create_partitions(wanted, validate_only=request.validate_only)
+    for command, outcome in zip(wanted, await outcomes_of(created, len(wanted)), strict=True):
+        results.append(
+            _partitions_result(command.name, outcome if isinstance(outcome, MetadataError) else None)
+        )
+    return CreatePartitionsResponse(results=results)
+
+
+def _partitions_result(name: str, error: MetadataError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=error_code(error), error_message=error_message(error)
+    )
+
+
+# v4 knows defaults for counts (-1), v5 tells the settings of a new topic and is flexible, v7 tells its id.
+CREATE_TOPICS: Final = Api(ApiKey.CREATE_TOPICS, versions=(2, 7), handle=create_topics)
+# v4 is the flexible encoding, v5 has messages, v6 takes topic ids.
+DELETE_TOPICS: Final = Api(ApiKey.DELETE_TOPICS, versions=(1, 6), handle=delete_topics)
+# v2 is the flexible encoding.
+CREATE_PARTITIONS: Final = Api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), handle=create_partitions)

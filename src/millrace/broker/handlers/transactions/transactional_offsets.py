@@ -1,0 +1,163 @@
+"""TxnOffsetCommit: how far a group has read, as part of a producer's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from millrace.broker.network.context import RequestContext
+from millrace.broker.network.dispatch import Api
+from millrace.broker.wire_errors import error_code
+from millrace.coordinator.decision import Producer
+from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, RecordsTooLarge
+from millrace.coordinator.runtime import Outcome
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicPartition
+from millrace.groups.commands import (
+    CommitInTransaction,
+    CommitOffsets,
+    OffsetsCommitted,
+    OffsetToCommit,
+)
+from millrace.groups.errors import InvalidGroupId
+from millrace.groups.service import OFFSETS_TOPIC
+from millrace.log.state.transactions import EPOCH_PER_TRANSACTION
+from millrace.replica.partition import Partition
+from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
+from millrace.transactions.errors import EpochFenced, InvalidTransactionalId, PartitionNotInTransaction
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+ADDS_ITSELF_FROM: Final = 5
+ABORTABLE_FROM: Final = 4
+
+
+async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    image = ctx.services.metadata.image
+    response = TxnOffsetCommitResponse()
+    offsets: list[OffsetToCommit] = []
+    places: list[TxnOffsetCommitResponsePartition] = []
+    for asked in request.topics:
+        topic = image.topics.get(asked.name)
+        answer = TxnOffsetCommitResponseTopic(name=asked.name)
+        response.topics.append(answer)
+        for each in asked.partitions:
+            place = TxnOffsetCommitResponsePartition(partition_index=each.partition_index)
+            answer.partitions.append(place)
+            if topic is None or not 0 <= each.partition_index < len(topic.partitions):
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            places.append(place)
+            offsets.append(
+                OffsetToCommit(
+                    asked.name,
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                    topic.topic_id,
+                )
+            )
+    if not offsets:
+        return response
+    outcome = await _commit(ctx, request, offsets)
+    if isinstance(outcome, MillraceError):
+        code = _code_of(outcome, ctx.api_version)
+        for place in places:
+            place.error_code = code
+        return response
+    assert isinstance(outcome, OffsetsCommitted), outcome
+    for place, error in zip(places, outcome.errors, strict=True):
+        if error is not None:
+            place.error_code = error_code(error)
+    return response
+
+
+async def _commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit]
+) -> Outcome:
+    groups, transactions = ctx.services.groups, ctx.services.transactions
+    name, producer = request.transactional_id, Identity(request.producer_id, request.producer_epoch)
+    if not request.group_id:
+        return InvalidGroupId(request.group_id)
+    if not name:
+        return InvalidTransactionalId()
+    index = groups.partition_of(request.group_id)
+    if index is None:
+        return CoordinatorNotAvailable(f"there is no {OFFSETS_TOPIC} yet")
+    verification = VerifyPartitions(name, producer, (TopicPartition(OFFSETS_TOPIC, index),))
+    command: object = verification
+    if ctx.api_version >= ADDS_ITSELF_FROM:
+        command = AddPartitions(
+            transactional_id=name,
+            producer=producer,
+            partitions=verification.partitions,
+            transaction_version=EPOCH_PER_TRANSACTION,
+        )
+    others = ctx.services.remote_transactions
+    if others is not None and others.is_elsewhere(transactions, name):
+        partition = ctx.services.partitions.find(OFFSETS_TOPIC, index)
+        standing = _standing(partition)
+        outcome = await others.ask(
+            transactions,
+            name,
+            producer,
+            verification.partitions,
+            adds=ctx.api_version >= ADDS_ITSELF_FROM,
+        )
+        if isinstance(outcome, MillraceError):
+            return outcome
+        if _standing(partition) != standing:
+            # A marker may have ended the very transaction that was just found open.
+            return CoordinatorLoading(f"{OFFSETS_TOPIC}-{index}")
+    else:
+        outcome = transactions.submit(name, command)
+        if isinstance(outcome, asyncio.Future):
+            outcome = await outcome
+        if isinstance(outcome, MillraceError):
+            return outcome
+        # Nothing comes between this look at the transaction and the append: a marker cannot overtake it.
+        error = transactions.verify(verification)
+        if error is not None:
+            return error
+    stored = groups.submit(
+        request.group_id,
+        CommitInTransaction(
+            Producer(*producer),
+            CommitOffsets(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+                offsets=offsets,
+            ),
+        ),
+    )
+    return await stored if isinstance(stored, asyncio.Future) else stored
+
+
+def _standing(partition: Partition | None) -> tuple[int, int]:
+    return (-1, -1) if partition is None else (partition.markers_count, partition.leaders_count)
+
+
+def _code_of(error: MillraceError, version: int) -> ErrorCode:
+    match error:
+        case RecordsTooLarge():
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        case EpochFenced():
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case PartitionNotInTransaction() if version < ABORTABLE_FROM:
+            return ErrorCode.INVALID_TXN_STATE
+        case _:
+            return error_code(error)
+
+
+# v3 names the member, so that one that is no longer in the group is refused; v4 has an error that aborts;
+# from v5 on the commit itself adds the group to the transaction.
+TXN_OFFSET_COMMIT: Final = Api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), handle=txn_offset_commit)

@@ -1,0 +1,599 @@
+"""One client's connection: frames in, responses out in the order of the requests.
+
+Reading. All connections share one receive buffer, because a read and the handling of its frames are one
+synchronous step. Only what is left of an unfinished frame moves into a buffer of the connection's own,
+which grows with the bytes that really arrive, never with the length that a frame claims.
+
+Order. Requests are handled one after the other. A handler that answers at once costs nothing extra; one
+that must wait for replicas or records reserves a slot, and later responses queue behind it (as far as there
+is memory for them: `memory.py`); one that is a coroutine holds up the requests behind it, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from millrace.broker.network.context import Endpoint, RequestContext
+from millrace.broker.network.dispatch import Route
+from millrace.broker.network.first_bytes import hint_from
+from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, answer_bytes
+from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
+from millrace.core.override import override
+from millrace.wire.errors import MalformedRequest
+from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
+
+if TYPE_CHECKING:
+    from millrace.broker.handlers.fetch.serving import Fetch
+    from millrace.broker.network.server import Server
+
+log = logging.getLogger(__name__)
+
+OWN_BUFFER_MIN_BYTES: Final = 4 * 1024
+OWN_BUFFER_KEEP_BYTES: Final = 64 * 1024
+"""A connection that sends frames larger than this keeps its own buffer between them."""
+SLOTS_MAX: Final = 1_000
+"""Requests of one connection that may wait at once; then reading stops."""
+SLOTS_RESUME: Final = SLOTS_MAX // 2
+"""Reading goes on when so many are left, and not after each answer: what was read and must wait is moved in
+memory every time."""
+_read_length: Final = LENGTH.unpack_from
+_read_head: Final = REQUEST_HEAD.unpack_from
+
+
+class Slot:
+    """A response's place in the queue, taken before the response is known."""
+
+    __slots__ = ("_connection", "response")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Connection | None = connection
+        self.response: bytes | Sequence[Chunk] | None = None
+
+    def complete(self, response: bytes | Sequence[Chunk]) -> None:
+        """Answer with a whole frame; it leaves when all earlier ones have left."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self.response = response
+            connection.slot_completed(response)
+
+    def discard(self) -> None:
+        self._connection = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Reading, ordering and writing for one socket; what requests mean is the handlers' business."""
+
+    # More attributes than the dictionaries of a class share (30): as slots they are found at once.
+    __slots__ = (
+        "_answers",
+        "_dispatcher",
+        "_filled",
+        "_frame_bytes_max",
+        "_handling",
+        "_held_bytes",
+        "_is_busy",
+        "_is_closing",
+        "_is_full",
+        "_own",
+        "_reading_paused",
+        "_routes",
+        "_server",
+        "_shared",
+        "_slots",
+        "_transport",
+        "_waits_for_memory",
+        "_wakeups",
+        "client_id",
+        "congested_sent",
+        "congested_since",
+        "endpoint",
+        "fetched_at",
+        "frame_seen",
+        "frame_since",
+        "frames_count",
+        "idle_since",
+        "is_last_frame",
+        "last_fetch",
+        "last_heartbeat",
+        "loop",
+        "on_close",
+        "out",
+        "services",
+        "shape_size",
+        "start_task",
+        "ticks",
+        "was_active",
+    )
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._server = server
+        self._dispatcher = server.dispatcher
+        self._routes = server.dispatcher.routes
+        self.services = server.services
+        self._wakeups = server.services.wakeups
+        self.loop = server.loop
+        self.ticks = server.ticks
+        self.start_task = server.start_task
+        self._shared = server.receive_buffer
+        self._frame_bytes_max = server.frame_bytes_max
+        self._own: memoryview | None = None
+        self._filled = 0
+        self._slots: list[Slot] = []
+        self._answers: list[bytes] = []
+        self._handling = False
+        self._is_busy = False
+        self._is_closing = False
+        self._held_bytes = 0
+        self._is_full = False
+        """Whether so many answers wait for earlier ones that no further request may be handled."""
+        self._reading_paused = False
+        self._waits_for_memory = False
+        self._transport: asyncio.Transport | None = None
+        self.endpoint = Endpoint("", 0, "", 0, listener)
+        self.on_close: dict[Callable[[], None], None] = {}
+        """Called when the connection ends, for handlers that wait on its behalf."""
+        self.client_id: str | None = None
+        """As its last request said that was decoded here: not a produce, a fetch or a quick one."""
+        self.shape_size = 0
+        """How many bytes at the beginning of its last produce request tell where the records go."""
+        self.last_fetch: Fetch | None = None
+        """That of a consumer at the end of one partition, which asks for the same again and again."""
+        self.last_heartbeat: object | None = None
+        """What it said last as a member of a group, and what came of it: see `handlers.groups.heartbeats`."""
+        self.fetched_at: float | None = None
+        """When it last asked for records, in ticks."""
+        self.was_active = True
+        """Set by every read, cleared by the server's sweep."""
+        self.idle_since: float = 0.0
+        self.frames_count = 0
+        self.is_last_frame = False
+        """Whether nothing else was received behind the request that is being handled."""
+        self.frame_since: float | None = None
+        """When the sweep first saw the present unfinished frame, which is number `frame_seen`."""
+        self.frame_seen = 0
+        self.congested_since: float | None = None
+        self.congested_sent = 0
+
+    # The transport's side.
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport, but not the class.
+        self._transport = stream = cast("asyncio.Transport", transport)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.endpoint = Endpoint(local[0], local[1], peer[0], peer[1], self.endpoint.listener)
+        self.out = Outgoing(stream)
+        if local[0] == peer[0]:
+            self.out.leave_pacing_out()
+        if not self._server.admit(self):
+            self._is_closing = True
+            self.out.close()
+            stream.abort()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_closing = True
+        self.out.close()
+        for slot in self._slots:
+            slot.discard()
+        self._slots.clear()
+        self._release(self._held_bytes)
+        self.last_fetch = None
+        callbacks, self.on_close = self.on_close, {}
+        for callback in callbacks:
+            callback()
+        self._drop_own_buffer()
+        self._server.forget(self)
+
+    @override
+    def pause_writing(self) -> None:
+        self.out.pause()
+
+    @override
+    def resume_writing(self) -> None:
+        if self._is_closing:
+            return
+        try:
+            self.out.resume()
+        except OutgoingFailed as failure:
+            self.abort(str(failure))
+            return
+        if not self.out.is_congested:
+            self.congested_since = None
+            self._continue()
+
+    @override
+    def get_buffer(self, sizehint: int) -> memoryview:
+        own = self._own
+        return self._shared if own is None else own[self._filled :]
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        self.was_active = True
+        own = self._own
+        if own is None:
+            consumed = self._handle_frames(self._shared, nbytes)
+            if consumed < nbytes and not self._is_closing:
+                self._keep(self._shared, consumed, nbytes)
+            return
+        self._filled += nbytes
+        self._handle_own()
+
+    # Frames.
+
+    def _handle_own(self) -> None:
+        own = self._own
+        assert own is not None
+        filled = self._filled
+        consumed = self._handle_frames(own, filled)
+        if self._is_closing:
+            return
+        if consumed == filled:
+            self._filled = 0
+            if len(own) <= OWN_BUFFER_KEEP_BYTES:
+                self._drop_own_buffer()
+        else:
+            self._keep(own, consumed, filled)
+
+    def _handle_frames(self, buffer: memoryview, end: int) -> int:
+        """Handle the whole frames of `buffer[:end]`; returns how many bytes of it are done with."""
+        before_requests = self._server.before_requests
+        if before_requests is not None:
+            before_requests()
+        position = 0
+        self._handling = True
+        wakeups = self._wakeups
+        # Handling may make another connection continue with its requests; then the outer one collects.
+        was_collecting = wakeups.is_collecting
+        wakeups.is_collecting = True
+        wakeups.has_run_first = False
+        try:
+            while end - position >= 4 and not self._is_busy and not self._is_closing:
+                (size,) = _read_length(buffer, position)
+                start = position + 4
+                stop = start + size
+                if not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
+                    self._refuse_frame(size, bytes(buffer[position:start]))
+                    return end
+                if stop > end:
+                    # The header decides before the body is waited for.
+                    if end - start >= REQUEST_HEAD_SIZE:
+                        key, version, _, _ = _read_head(buffer, start)
+                        if not self._server.is_servable(key, version):
+                            self._refuse_api(key, version)
+                            return end
+                    break
+                self.frames_count += 1
+                self.is_last_frame = stop == end
+                self._handle_frame(buffer, start, stop)
+                position = stop
+                if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
+                    self._pause_reading()
+                    break
+            return position
+        except MalformedRequest as error:
+            self._server.count_refused("malformed")
+            self.abort(f"malformed request: {error}")
+            return end
+        except OutgoingFailed as failure:
+            self.abort(str(failure))
+            return end
+        except Exception:
+            log.exception("a request could not be handled", extra={"peer": self.endpoint.peer_host})
+            self._server.count_refused("failed")
+            self.abort("internal error")
+            return end
+        finally:
+            self._handling = False
+            wakeups.is_collecting = was_collecting
+            if wakeups.pending:
+                if not wakeups.has_run_first:
+                    wakeups.run_first()
+                wakeups.run_rest_soon()
+            if self._answers:
+                self.send_answers()
+            if wakeups.unsent and not was_collecting:
+                wakeups.send_together()
+
+    def _handle_frame(self, buffer: memoryview, start: int, stop: int) -> None:
+        key, version, correlation_id, client_id_size = _read_head(buffer, start)
+        started = self.ticks()
+        route = self._routes.get(key << 16 | version & 0xFFFF) or self._dispatcher.find(key, version)
+        if route is None:
+            answer = self._server.answer_unserved(key, version, correlation_id)
+            if answer is None:
+                self._refuse_api(key, version)
+            else:
+                self.send(answer)
+            return
+        body = start + REQUEST_HEAD_SIZE + client_id_size
+        if client_id_size >= 0 and route.flexible_request and body < stop and buffer[body] == 0:
+            body += 1
+        else:
+            body = skip_client_id(
+                buffer, start + REQUEST_HEAD_SIZE, client_id_size, stop, flexible=route.flexible_request
+            )
+        if route.direct:
+            route.handle(self, route, buffer, body, stop, correlation_id, started)
+            return
+        if route.quick is not None and route.quick(self, route, buffer, body, stop, correlation_id, started):
+            return
+        client_id = None
+        if client_id_size >= 0:
+            client_id_at = start + REQUEST_HEAD_SIZE
+            client_id = str(buffer[client_id_at : client_id_at + client_id_size], "utf-8", "replace")
+        self.client_id = client_id
+        context = RequestContext(version, client_id, self.endpoint, self._server.services)
+        request = route.decode(buffer[:stop], body)
+        self.answer(route, route.handle(context, request), correlation_id, started)
+
+    def answer(self, route: Route, response: Any, correlation_id: int, started: float) -> None:
+        """Answer the request that is being handled, now, or when the response is there to be awaited."""
+        if isinstance(response, Awaitable):
+            slot = self.reserve()
+            self.run_ordered(self._run(slot, route, response, correlation_id, started))
+            return
+        # A handler may keep the bytes of an answer that is asked for often.
+        body_bytes = response if isinstance(response, bytes) else route.encode(response)
+        self.send(response_frame(correlation_id, body_bytes, flexible=route.flexible_response))
+        route.stats.record(self.ticks() - started)
+        if len(body_bytes) >= AT_ONCE_MIN_BYTES:
+            # Thousands of small requests fit into what was received: their answers must not pile up.
+            self.send_answers()
+
+    async def _run(
+        self, slot: Slot, route: Route, answer: Awaitable[Any], correlation_id: int, started: float
+    ) -> None:
+        response = await answer
+        body = response if isinstance(response, bytes) else route.encode(response)
+        route.stats.record(self.ticks() - started)
+        slot.complete(response_frame(correlation_id, body, flexible=route.flexible_response))
+
+    def run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine for the request that is being handled; the requests behind it wait until it
+        ends."""
+        self._is_busy = True
+        self._pause_reading()
+        self.start_task(self._run_ordered(work))
+
+    async def _run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:
+            # A handler answers expected failures by itself: what comes here is a bug, and no answer can be
+            # trusted.
+            log.exception("a handler failed", extra={"peer": self.endpoint.peer_host})
+            self._server.count_refused("failed")
+            self.abort("internal error")
+            return
+        self._is_busy = False
+        # Nothing was read that would send the answers on its way out.
+        self.send_answers()
+        self._continue()
+
+    def _continue(self) -> None:
+        """Handle the frames that had to wait, then read on."""
+        if self._is_closing or self._is_busy or self._handling or self._is_full:
+            return
+        if self._own is not None and self._filled:
+            self._handle_own()
+        if (
+            not self._is_busy
+            and not self._is_closing
+            and not self._waits_for_memory
+            and not self._is_full
+            and len(self._slots) < SLOTS_MAX
+            and not self.out.is_congested
+        ):
+            self._resume_reading()
+
+    # Answers.
+
+    def send(self, frame: bytes) -> None:
+        """Answer the request that is being handled."""
+        if self._slots:
+            slot = Slot(self)
+            self._slots.append(slot)
+            slot.complete(frame)
+        else:
+            self._answers.append(frame)
+
+    def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        """Answer the request that is being handled with a frame in pieces, slices of files among them."""
+        if self._slots:
+            slot = Slot(self)
+            self._slots.append(slot)
+            slot.complete(chunks)
+        else:
+            self.send_answers()
+            self.out.write_chunks(chunks)
+
+    def reserve(self) -> Slot:
+        """Take a place in the order of responses for the request that is being handled."""
+        slot = Slot(self)
+        self._slots.append(slot)
+        return slot
+
+    def take_place(self, slot: Slot) -> None:
+        """As `reserve`, for a slot that the caller has made."""
+        self._slots.append(slot)
+
+    def slot_completed(self, completed: bytes | Sequence[Chunk]) -> None:
+        slots = self._slots
+        if self._is_closing:
+            return
+        if (response := slots[0].response) is None:
+            if (size_bytes := answer_bytes(completed)) > 0:
+                self._held_bytes += size_bytes
+                self._is_full = self._server.request_memory.hold(size_bytes, self._held_bytes)
+            return
+        if (
+            len(slots) == 1
+            and isinstance(response, bytes)
+            and not (self._answers or self._handling or self._reading_paused or self._wakeups.is_collecting)
+        ):
+            # The commonest case: nothing stands before it, nothing behind it.
+            slots.clear()
+            try:
+                self.out.write(response)
+            except OutgoingFailed as failure:
+                self.abort(str(failure))
+            return
+        # The first one did not wait for another.
+        released = -answer_bytes(completed) if self._held_bytes else 0
+        try:
+            while slots and (response := slots[0].response) is not None:
+                del slots[0]
+                if self._held_bytes:
+                    released += answer_bytes(response)
+                if isinstance(response, bytes):
+                    self._answers.append(response)
+                else:
+                    self.send_answers()
+                    self.out.write_chunks(response)
+        except OutgoingFailed as failure:
+            self.abort(str(failure))
+            return
+        self._release(released)
+        if self._handling:
+            return
+        if self._wakeups.is_collecting:
+            self._wakeups.unsent[self] = None
+        else:
+            self.send_collected()
+
+    def send_collected(self) -> None:
+        """Send the answers that were made on this connection's behalf, and read on if it waited for them."""
+        self.send_answers()
+        if self._reading_paused and not self._is_full and len(self._slots) <= SLOTS_RESUME:
+            self._continue()
+
+    def _release(self, size_bytes: int) -> None:
+        """Answers that were held have left."""
+        if size_bytes:
+            self._held_bytes -= size_bytes
+            self._is_full = self._server.request_memory.let_go(size_bytes, self._held_bytes)
+
+    def send_answers(self) -> None:
+        """Send the answers that are ready, in one piece."""
+        answers = self._answers
+        if not answers or self._is_closing:
+            return
+        data = answers[0] if len(answers) == 1 else b"".join(answers)
+        answers.clear()
+        try:
+            self.out.write(data)
+        except OutgoingFailed as failure:
+            self.abort(str(failure))
+
+    # The buffer of an unfinished frame.
+
+    def _keep(self, buffer: memoryview, start: int, end: int) -> None:
+        """Move what is left over to the front of the connection's own buffer and make room for more."""
+        left = end - start
+        needed = OWN_BUFFER_MIN_BYTES
+        if left >= 4:
+            (size,) = LENGTH.unpack_from(buffer, start)
+            # Twice of what has arrived: a frame that claims to be large must prove it.
+            needed = min(size + 4, max(2 * left, OWN_BUFFER_MIN_BYTES))
+        needed = max(needed, left)
+        own = self._own
+        if own is not None and len(own) >= needed and (len(own) > left or self._is_busy):
+            own[:left] = buffer[start:end]
+        else:
+            room = max(needed, left + 1)
+            if room > OWN_BUFFER_KEEP_BYTES:
+                # The next large frame is rarely of the same size to the byte, and should fit as well.
+                room = -(-room // OWN_BUFFER_KEEP_BYTES) * OWN_BUFFER_KEEP_BYTES
+            fresh = memoryview(bytearray(room))
+            fresh[:left] = buffer[start:end]
+            self._drop_own_buffer()
+            self._own = fresh
+            self._account(room)
+        self._filled = left
+
+    def _account(self, size_bytes: int) -> None:
+        budget = self._server.request_memory
+        if not budget.take(size_bytes):
+            self._waits_for_memory = True
+            self._pause_reading()
+            budget.wait(size_bytes, self._memory_granted)
+
+    def _memory_granted(self) -> None:
+        self._waits_for_memory = False
+        self._server.loop.call_soon(self._continue)
+
+    def _drop_own_buffer(self) -> None:
+        own, self._own = self._own, None
+        self._filled = 0
+        if own is None:
+            return
+        if self._waits_for_memory:
+            self._waits_for_memory = False
+            self._server.request_memory.stop_waiting(self._memory_granted)
+        else:
+            self._server.request_memory.give_back(len(own))
+
+    # Flow and end.
+
+    @property
+    def has_unfinished_frame(self) -> bool:
+        # While reading is paused, it is the broker that waits, for room to answer or for memory.
+        return self._filled > 0 and not self._is_busy and not self._reading_paused
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of this connection is still to be answered: such a connection is not idle."""
+        return self._is_busy or bool(self._slots)
+
+    def release_idle_buffer(self) -> None:
+        """Give back the buffer of a connection that sends nothing at present."""
+        if self._own is not None and self._filled == 0:
+            self._drop_own_buffer()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and self._transport is not None and not self._is_closing:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _refuse_frame(self, size: int, first_bytes: bytes) -> None:
+        self._server.count_refused("frame_size")
+        hint = hint_from(first_bytes) or f"allowed are {REQUEST_HEAD_SIZE} to {self._frame_bytes_max} bytes"
+        self.abort(f"a frame of {size} bytes: {hint}")
+
+    def _refuse_api(self, key: int, version: int) -> None:
+        self._server.count_refused("api")
+        self.abort(f"api key {key} version {version} is not served here")
+
+    def abort(self, reason: str) -> None:
+        """End the connection now, and say why in the log."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        log.info(
+            "connection closed",
+            extra={"peer": f"{self.endpoint.peer_host}:{self.endpoint.peer_port}", "reason": reason},
+        )
+        self._answers.clear()
+        self.out.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """End the connection after what was written has left."""
+        if self._is_closing:
+            return
+        self.send_answers()
+        self._is_closing = True
+        self.out.close()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,198 @@
+"""The partitions of this broker as the metadata wants them: logs opened, leaders in office, followers
+following, settings applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from millrace.core.ids import NodeId, TopicId, TopicPartition
+from millrace.log.directories.log_directories import LogDirectories
+from millrace.log.errors import LogDirectoryOffline, StorageError
+from millrace.log.partition.partition_log import PartitionLog
+from millrace.metadata.config_definitions import TopicSettings
+from millrace.metadata.image import NO_LEADER, PartitionState, TopicState
+from millrace.replica.partition import Partition
+from millrace.replica.partitions import Partitions
+
+
+class Roles(Protocol):
+    """Who carries out the roles of partitions with several replicas."""
+
+    def lead(self, partition: Partition, state: PartitionState) -> None: ...
+    def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None: ...
+    def forget(self, partition: Partition) -> None: ...
+    def throttles_changed(self) -> None: ...
+
+
+class LocalReplicas:
+    def __init__(
+        self,
+        directories: LogDirectories,
+        partitions: Partitions,
+        *,
+        node_id: NodeId,
+        flush_wanted: Callable[[Partition], None],
+    ) -> None:
+        self._directories = directories
+        directories.mover.installed = self._moved
+        self._partitions = partitions
+        self._node_id = node_id
+        self._flush_wanted = flush_wanted
+        self.leadership_changed: Callable[[Partition], None] = _nobody_listens
+        """Set by the assembly: called for each partition that came, went, or has a new leader epoch."""
+        self.roles: Roles | None = None
+        """Set by the assembly, before anything is started."""
+        self.latest_state: Callable[[Partition], PartitionState | None] = _nothing_is_known
+        """Set by the assembly: what the metadata says at this moment, which may not be carried out yet."""
+        self._is_fenced = False
+
+    async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
+        directories = self._directories
+        missing = [
+            number
+            for number in partitions
+            if self._partitions.find(topic.name, number) is None
+            # It has a log, on a disk that cannot be used: an empty one must not take its place.
+            and (topic.topic_id, number) not in directories.unreachable
+        ]
+        unopened = [
+            number for number in missing if directories.get(TopicPartition(topic.name, number)) is None
+        ]
+        if unopened and directories.offline_reason is not None:
+            directories.cannot_place(topic.topic_id, unopened)
+            missing = [number for number in missing if number not in unopened]
+            unopened = []
+        # Creating many directories takes a while: off the loop, and in pieces so that others get their turn.
+        for first in range(0, len(unopened), _LOGS_PER_STEP):
+            step = [TopicPartition(topic.name, number) for number in unopened[first : first + _LOGS_PER_STEP]]
+            await directories.create_missing(step, topic.topic_id, settings.log)
+        failure: LogDirectoryOffline | None = None
+        for number in missing:
+            try:
+                self._open(topic, number, settings)
+            except LogDirectoryOffline as error:
+                # Only some of them: those on other disks are served.
+                failure = error
+        self.update(topic, partitions)
+        if failure is not None:
+            raise failure
+
+    def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
+        for number in partitions:
+            partition = self._partitions.find(topic.name, number)
+            if partition is not None and partition.topic_id == topic.topic_id:
+                self._take_role(partition, topic.partitions[number])
+
+    def fence(self, is_fenced: bool) -> None:
+        """Stop leading, since others may lead by now; or go on with what the metadata says now."""
+        self._is_fenced = is_fenced
+        for partition in list(self._partitions):
+            state = self.latest_state(partition)
+            if state is not None:
+                self._take_role(partition, state)
+            elif is_fenced:
+                partition.follow(NO_LEADER, partition.leader_epoch)
+                self.leadership_changed(partition)
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        """Idempotent: what has not changed stays as it is. A term that is over says nothing."""
+        roles = self.roles
+        if state.leader_epoch < partition.leader_epoch:
+            return
+        leads_here = state.leader == self._node_id and not self._is_fenced
+        # Whoever is fenced cannot say who leads, and must not send anybody to itself.
+        leader_id = NO_LEADER if state.leader == self._node_id else state.leader
+        if roles is not None and partition.log.home.offline_reason is not None and not leads_here:
+            # Nothing can be written here, so there is nothing to fetch.
+            roles.forget(partition)
+            partition.follow(leader_id, state.leader_epoch)
+            self.leadership_changed(partition)
+            return
+        if leads_here and (len(state.replicas) == 1 or roles is None):
+            if roles is not None:
+                roles.forget(partition)
+            partition.lead(self._node_id, state.leader_epoch)
+        elif roles is None:
+            partition.follow(NO_LEADER, state.leader_epoch)
+        elif leads_here:
+            roles.lead(partition, state)
+        else:
+            roles.follow(partition, leader_id, state)
+        self.leadership_changed(partition)
+
+    def configure(self, topic: TopicState, settings: TopicSettings) -> None:
+        for partition in self._partitions.by_name.get(topic.name, {}).values():
+            partition.log.set_config(settings.log)
+            partition.require_replicas(min_insync=settings.min_insync_replicas)
+            self._throttle(partition, settings)
+        if self.roles is not None:
+            self.roles.throttles_changed()
+
+    async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
+        for number in partitions:
+            self._directories.forget_unreachable(topic.topic_id, number)
+        await self._delete_logs([TopicPartition(topic.name, number) for number in partitions])
+
+    async def delete(self, name: str, topic_id: TopicId) -> None:
+        await self._delete_logs(
+            [
+                topic_partition
+                for topic_partition, log in self._directories.logs.items()
+                if topic_partition.topic == name and log.topic_id == topic_id
+            ]
+        )
+        if self._directories.hides_logs:
+            # A log of this topic may lie there. Without the proof of the deletion, which stays for as long as
+            # this is not confirmed, it would be taken for a topic again.
+            path, reason = next(iter(self._directories.offline.items()))
+            raise LogDirectoryOffline(path, reason)
+
+    def _open(self, topic: TopicState, number: int, settings: TopicSettings) -> None:
+        topic_partition = TopicPartition(topic.name, number)
+        log = self._directories.create(topic_partition, topic.topic_id, settings.log)
+        stats = self._partitions.stats_of(topic.name)
+        partition = Partition(topic_partition, topic.topic_id, log, stats, self._flush_wanted)
+        partition.require_replicas(min_insync=settings.min_insync_replicas)
+        self._throttle(partition, settings)
+        self._partitions.add(partition)
+
+    def _throttle(self, partition: Partition, settings: TopicSettings) -> None:
+        index, node_id = partition.index, self._node_id
+        partition.is_throttled_as_leader = settings.throttled_leaders.includes(index, node_id)
+        partition.is_throttled_as_follower = settings.throttled_followers.includes(index, node_id)
+
+    async def _delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
+        """Return when they are gone for good. Those that cannot be deleted now do not keep the others."""
+        failure: StorageError | None = None
+        for topic_partition in partitions:
+            partition = self._partitions.remove(topic_partition)
+            if partition is not None:
+                if self.roles is not None:
+                    self.roles.forget(partition)
+                self.leadership_changed(partition)
+            try:
+                self._directories.delete(topic_partition)
+            except StorageError as error:
+                failure = failure or error
+        await self._directories.forget_deleted()
+        if failure is not None:
+            raise failure
+
+    def _moved(self, original: PartitionLog, copy: PartitionLog) -> None:
+        """A log lives in another data directory now, from this moment on."""
+        partition = self._partitions.find(*original.topic_partition)
+        if partition is not None and partition.log is original:
+            partition.replace_log(copy)
+
+
+def _nothing_is_known(_partition: Partition) -> PartitionState | None:
+    """Until the assembly says who knows."""
+    return None
+
+
+def _nobody_listens(_partition: Partition) -> None:
+    """Until the coordinators are there."""
+
+
+_LOGS_PER_STEP = 50

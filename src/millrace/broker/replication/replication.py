@@ -1,0 +1,187 @@
+"""Everything of a broker that makes it one of several: its peers, the leaders that it follows, the followers
+that it leads, and the in-sync replicas that it tells the metadata of. Joined here, started by `app`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from millrace.broker.config.config import BrokerConfig
+from millrace.broker.replication.fetcher import Fetchers, FetcherSettings
+from millrace.broker.replication.isr import IsrKeeper
+from millrace.broker.replication.mender import Mender
+from millrace.broker.replication.peers import Peers
+from millrace.broker.replication.replica_sessions import ReplicaSessions, steady_ms
+from millrace.broker.replication.throttles import FollowerThrottles
+from millrace.broker.transactions.remote_transactions import RemoteTransactions
+from millrace.core.background import Background, Tasks
+from millrace.core.ids import NodeId
+from millrace.metadata.image import Image, PartitionState
+from millrace.metadata.service import Metadata
+from millrace.replica.leadership import Leadership
+from millrace.replica.partition import Partition
+from millrace.replica.partitions import Partitions
+
+log = logging.getLogger(__name__)
+
+
+class Replication:
+    def __init__(
+        self,
+        metadata: Metadata,
+        partitions: Partitions,
+        *,
+        config: Callable[[], BrokerConfig],
+        background: Background,
+        chance: random.Random,
+    ) -> None:
+        self._metadata = metadata
+        self._config = config
+        self._settings_of: BrokerConfig | None = None
+        self._settings = FetcherSettings()
+        self._node_id = config().node_id
+        self._background = background
+        self._loops: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(background.failures)
+        self.peers = Peers(
+            lambda: metadata.image,
+            node_id=self._node_id,
+            listener=config().optional_text("inter.broker.listener.name"),
+            declare_dead=self._declare_dead,
+            failures=background.failures,
+        )
+        self.throttles = FollowerThrottles(lambda: metadata.image, self._node_id)
+        self.fetchers = Fetchers(
+            self.peers,
+            node_id=self._node_id,
+            broker_epoch=self._broker_epoch,
+            settings=self._fetcher_settings,
+            throttles=self.throttles,
+            chance=chance,
+            failures=background.failures,
+        )
+        self.sessions = ReplicaSessions(
+            metadata, partitions, self.peers, node_id=self._node_id, chance=chance
+        )
+        self.transactions = RemoteTransactions(
+            metadata, self.peers, node_id=self._node_id, start_task=self._start_task
+        )
+        self.mender = Mender(lambda: metadata.image, partitions, self.peers, node_id=self._node_id)
+        self.isr = IsrKeeper(
+            metadata,
+            partitions,
+            node_id=self._node_id,
+            lag_ms_max=self._lag_ms_max,
+            applied=self.lead,
+        )
+
+    def start(self) -> None:
+        """When this broker can be reached itself: others take a closed port for a dead broker."""
+        self.reconfigure()
+        self._metadata.subscribe(self.peers.image_changed)
+        self._metadata.subscribe(self._image_changed)
+        self.fetchers.start()
+        self._loops = [
+            self._background.keep("in-sync-replicas", self.isr.run, reset=self.isr.check_all),
+            self._background.keep("mender", self.mender.run),
+        ]
+
+    def stop(self) -> None:
+        self.fetchers.stop()
+        self.throttles.stop()
+        self.sessions.throttle.stop()
+        self.peers.stop()
+        for loop in self._loops:
+            loop.cancel()
+        self._tasks.cancel()
+
+    def reconfigure(self) -> None:
+        """Take over the rates that are set now."""
+        config = self._config()
+        self.sessions.throttle.set_rate(config.integer("leader.replication.throttled.rate"))
+        self.throttles.named.set_rate(config.integer("follower.replication.throttled.rate"))
+        self.throttles.arriving.set_rate(config.integer("auto.rebalance.throttled.rate"))
+        self.throttles.refresh()
+
+    def _image_changed(self, old: Image, new: Image) -> None:
+        if old.filling is not new.filling:
+            self.throttles.refresh()
+        if old.brokers is not new.brokers or old.stopping is not new.stopping:
+            self.isr.check_all()
+
+    def throttles_changed(self) -> None:
+        """A topic's settings may name other replicas now: who waits finds out whether it still has to."""
+        self.sessions.throttle.let_go()
+        self.throttles.named.let_go()
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        _ = self._tasks.start("ask-peer", work)
+
+    # What the metadata wants of this broker.
+
+    def state_of(self, partition: Partition) -> PartitionState | None:
+        topic = self._metadata.image.topics_by_id.get(partition.topic_id)
+        if topic is None or partition.index >= len(topic.partitions):
+            return None
+        return topic.partitions[partition.index]
+
+    def lead(self, partition: Partition, state: PartitionState) -> None:
+        """Lead a partition with several replicas, or take over what is new of them."""
+        self.fetchers.unfollow(partition)
+        leadership = partition.leadership
+        now_ms = steady_ms()
+        if leadership is None or leadership.leader_epoch != state.leader_epoch:
+            leadership = Leadership(
+                self._node_id,
+                leader_epoch=state.leader_epoch,
+                epoch_start_offset=partition.log.log_end_offset,
+                lag_ms_max=self._lag_ms_max(),
+                now_ms=now_ms,
+            )
+        leadership.min_insync = partition.min_insync_replicas
+        leadership.update(
+            replicas=state.replicas, isr=state.isr, partition_epoch=state.partition_epoch, now_ms=now_ms
+        )
+        partition.isr_wanted = self.isr.wanted
+        partition.lead_replicas(leadership)
+        self.isr.check(partition)
+
+    def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None:
+        """Follow whoever leads, or wait for somebody to."""
+        partition.follow(leader_id, state.leader_epoch)
+        if leader_id >= 0:
+            self.fetchers.follow(partition)
+        else:
+            self.fetchers.unfollow(partition)
+
+    def forget(self, partition: Partition) -> None:
+        self.fetchers.unfollow(partition)
+
+    # Settings and facts, as they are now.
+
+    async def _declare_dead(self, node_id: NodeId, incarnation: str) -> None:
+        await self._metadata.declare_dead(node_id, incarnation)
+
+    def _broker_epoch(self) -> int:
+        broker = self._metadata.image.brokers.get(self._node_id)
+        return -1 if broker is None else broker.epoch
+
+    def _lag_ms_max(self) -> int:
+        return self._config().integer("replica.lag.time.max.ms")
+
+    def _fetcher_settings(self) -> FetcherSettings:
+        config = self._config()
+        if config is self._settings_of:
+            return self._settings
+        self._settings_of = config
+        self._settings = FetcherSettings(
+            wait_ms_max=config.integer("replica.fetch.wait.max.ms"),
+            bytes_min=config.integer("replica.fetch.min.bytes"),
+            partition_bytes_max=config.integer("replica.fetch.max.bytes"),
+            response_bytes_max=config.integer("replica.fetch.response.max.bytes"),
+            timeout_ms=config.integer("replica.socket.timeout.ms"),
+        )
+        return self._settings

@@ -1,0 +1,221 @@
+"""What groups are doing, for metrics and for the HTTP port: lag by partition, and each member's health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from millrace.core.clock import Clock
+from millrace.core.errors import MillraceError
+from millrace.groups.classic.group import ClassicGroup
+from millrace.groups.classic.subscriptions import parse_assignment
+from millrace.groups.commands import CommittedOffset
+from millrace.groups.consumer.group import ConsumerGroup
+from millrace.groups.kinds import Group
+from millrace.groups.lag import Lag, LagReader
+from millrace.groups.machine import GroupMachine
+from millrace.groups.service import Groups
+
+if TYPE_CHECKING:
+    from millrace.metadata.image import Image
+
+LISTED_MAX: Final = 1_000
+"""Groups in one answer; `after` asks for those behind."""
+
+FetchTimes = Callable[[], Mapping[tuple[str, str], int]]
+"""When each (client id, host) last fetched records, as far as its connections are still open."""
+
+
+class MemberHealth(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    last_heartbeat_ms: int | None
+    last_fetch_ms: int | None
+    """Of the client id on that host: a fetch does not say for which member it is."""
+    last_commit_ms: int | None
+    partitions: Mapping[str, Sequence[int]]
+
+
+class PartitionReport(NamedTuple):
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+    lag: Lag | None
+    member_id: str | None
+
+
+class GroupReport(NamedTuple):
+    group: Group
+    members: list[MemberHealth]
+    partitions: list[PartitionReport]
+
+
+class GroupReports:
+    def __init__(
+        self,
+        groups: Groups,
+        lags: LagReader,
+        clock: Clock,
+        image: Callable[[], Image],
+        fetch_times: FetchTimes,
+    ) -> None:
+        self._groups = groups
+        self._lags = lags
+        self._clock = clock
+        self._image = image
+        self._fetch_times = fetch_times
+
+    async def all(self) -> list[GroupReport]:
+        found = [
+            (machine, group) for machine in self._groups.machines() for group in list(machine.groups.values())
+        ]
+        return await self._report(found)
+
+    async def of(self, group_id: str) -> GroupReport | MillraceError | None:
+        """One group; None if there is none, or why this broker cannot tell."""
+        machine = self._groups.machine_of(group_id)
+        if isinstance(machine, MillraceError):
+            return machine
+        group = machine.groups.get(group_id)
+        return None if group is None else (await self._report([(machine, group)]))[0]
+
+    async def page(self, after: str) -> tuple[list[GroupReport], bool]:
+        """Groups in the order of their ids behind `after`, and whether there are more."""
+        found = sorted(
+            (
+                (machine, group)
+                for machine in self._groups.machines()
+                for group in machine.groups.values()
+                if group.group_id > after
+            ),
+            key=lambda each: each[1].group_id,
+        )
+        return await self._report(found[:LISTED_MAX]), len(found) > LISTED_MAX
+
+    async def _report(self, found: Sequence[tuple[GroupMachine, Group]]) -> list[GroupReport]:
+        fetch_times = self._fetch_times()
+        image = self._image()
+        wanted: list[tuple[str, int, int]] = []
+        drafts: list[tuple[Group, list[MemberHealth], list[PartitionReport]]] = []
+        for machine, group in found:
+            members = list(_members(group, fetch_times, image))
+            owners = {
+                (topic, partition): member.member_id
+                for member in members
+                for topic, partitions in member.partitions.items()
+                for partition in partitions
+            }
+            partitions = []
+            for topic, partition, committed in machine.offsets.of_group(group.group_id):
+                owner = owners.pop((topic, partition), None)
+                partitions.append(PartitionReport(topic, partition, committed, None, owner))
+                wanted.append((topic, partition, committed.offset))
+            partitions += [
+                PartitionReport(topic, partition, None, None, owner)
+                for (topic, partition), owner in owners.items()
+            ]
+            drafts.append((group, members, partitions))
+        lags = iter(await self._lags.measure(wanted))
+        return [
+            GroupReport(
+                group,
+                members,
+                [each if each.committed is None else each._replace(lag=next(lags)) for each in partitions],
+            )
+            for group, members, partitions in drafts
+        ]
+
+    # As documents.
+
+    def describe(self, report: GroupReport) -> dict[str, Any]:
+        return {
+            **self.summarise(report),
+            "now_ms": self._clock.wall_ms(),
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "instance_id": member.instance_id,
+                    "client_id": member.client_id,
+                    "client_host": member.client_host,
+                    "last_heartbeat_ms": member.last_heartbeat_ms,
+                    "last_fetch_ms": member.last_fetch_ms,
+                    "last_commit_ms": member.last_commit_ms,
+                    "partitions": {topic: list(each) for topic, each in member.partitions.items()},
+                }
+                for member in report.members
+            ],
+            "partitions": [_described(each) for each in report.partitions],
+        }
+
+    def summarise(self, report: GroupReport) -> dict[str, Any]:
+        group = report.group
+        lags = [each.lag for each in report.partitions if each.lag is not None]
+        ages = [lag.time_ms for lag in lags if lag.time_ms is not None]
+        return {
+            "group": group.group_id,
+            "type": group.type_name,
+            "state": group.state_name,
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol if isinstance(group, ClassicGroup) else None,
+            "generation": group.generation if isinstance(group, ClassicGroup) else group_epoch(group),
+            "rebalance_reason": group.rebalance_reason if isinstance(group, ClassicGroup) else None,
+            "member_count": len(report.members),
+            "lag": sum(lag.messages for lag in lags),
+            "lag_ms": max(ages, default=0),
+        }
+
+
+def group_epoch(group: Group) -> int | None:
+    return group.epoch if isinstance(group, ConsumerGroup) else None
+
+
+def _described(each: PartitionReport) -> dict[str, Any]:
+    committed, lag = each.committed, each.lag
+    return {
+        "topic": each.topic,
+        "partition": each.partition,
+        "member_id": each.member_id,
+        "committed_offset": None if committed is None else committed.offset,
+        "leader_epoch": None if committed is None else committed.leader_epoch,
+        "metadata": None if committed is None else committed.metadata,
+        "committed_ms": None if committed is None else committed.commit_ms,
+        "end_offset": None if lag is None else lag.end_offset,
+        "lag": None if lag is None else lag.messages,
+        "lag_ms": None if lag is None else lag.time_ms,
+    }
+
+
+def _members(
+    group: Group, fetch_times: Mapping[tuple[str, str], int], image: Image
+) -> Iterator[MemberHealth]:
+    if isinstance(group, ClassicGroup):
+        for member in group.members.values():
+            yield MemberHealth(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _known(member.last_heartbeat_ms),
+                fetch_times.get((member.client_id, member.client_host)),
+                _known(member.last_commit_ms),
+                parse_assignment(member.assignment) or {},
+            )
+    elif isinstance(group, ConsumerGroup):
+        for each in group.members.values():
+            named = ((image.topics_by_id.get(topic_id), owned) for topic_id, owned in each.assigned.items())
+            yield MemberHealth(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                group.last_heartbeat_ms.get(each.member_id),
+                fetch_times.get((each.client_id, each.client_host)),
+                group.last_commit_ms.get(each.member_id),
+                {topic.name: sorted(owned) for topic, owned in named if topic is not None},
+            )
+
+
+def _known(time_ms: int) -> int | None:
+    return time_ms if time_ms >= 0 else None

@@ -1,0 +1,70 @@
+"""Lag in seconds and the members' health, from the broker's HTTP port; blank where nobody can tell."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+from confluent_kafka.admin import AdminClient
+
+from millrace.cli import clients, settings
+from millrace.cli.group.state import GroupState
+from millrace.cli.options import BrokerAddress
+
+TIMEOUT_S: Final = 5.0
+LISTENER_SETTING: Final = "metrics.listener"
+
+
+def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState) -> str | None:
+    """The HTTP port of the group's coordinator as its own settings name it; other brokers have none."""
+    if state.coordinator_id is None:
+        return None
+    try:
+        entries = settings.describe(admin, broker, settings.broker_resource(state.coordinator_id))
+    except clients.RequestFailed:
+        return None
+    listener = next((entry.value for entry in entries if entry.name == LISTENER_SETTING), None)
+    if not listener:
+        return None
+    host, port = clients.split_host_port(listener)
+    # A broker that listens everywhere is reached where its clients reach it.
+    own_host = state.coordinator_host if host in ("", "0.0.0.0", "::") else host
+    return f"http://{own_host}:{port}" if port else None
+
+
+def with_health(state: GroupState, url: str | None) -> GroupState:
+    """The same group with what the HTTP port adds, if it answers."""
+    document = _fetched(url, state.group) if url else None
+    if document is None:
+        return state
+    lags = {(each["topic"], each["partition"]): each.get("lag_ms") for each in document["partitions"]}
+    health = {each["member_id"]: each for each in document["members"]}
+    return replace(
+        state,
+        partitions=tuple(
+            replace(each, lag_ms=lags.get((each.topic, each.partition))) for each in state.partitions
+        ),
+        members=tuple(
+            replace(
+                each,
+                heartbeat_ms=health.get(each.member, {}).get("last_heartbeat_ms"),
+                fetch_ms=health.get(each.member, {}).get("last_fetch_ms"),
+                commit_ms=health.get(each.member, {}).get("last_commit_ms"),
+            )
+            for each in state.members
+        ),
+    )
+
+
+def _fetched(url: str, group: str) -> dict[str, Any] | None:
+    address = f"{url.rstrip('/')}/v1/groups/{urllib.parse.quote(group, safe='')}"
+    try:
+        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as response:
+            document: dict[str, Any] = orjson.loads(response.read())
+            return document
+    except (urllib.error.URLError, OSError, orjson.JSONDecodeError):
+        return None

@@ -1,0 +1,189 @@
+"""Where a group's offsets shall go: what was asked for, worked out against what the logs hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import click
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from millrace.cli import clients
+from millrace.cli.group.commands import state as group_state
+from millrace.cli.group.state import Partition
+from millrace.cli.moments import (
+    AtBeginning,
+    AtEnd,
+    AtOffset,
+    AtTime,
+    parse_duration_ms,
+    parse_partitions,
+    parse_timestamp_ms,
+)
+from millrace.cli.options import BrokerAddress
+
+_SHORT_DURATION: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
+_ISO_DURATION: Final = re.compile(
+    r"P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+_TARGETS: Final = (
+    "to_earliest",
+    "to_latest",
+    "to_current",
+    "to_offset",
+    "shift_by",
+    "to_datetime",
+    "by_duration",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AtCommitted:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedBy:
+    count: int
+
+
+Target: TypeAlias = AtBeginning | AtEnd | AtOffset | AtTime | AtCommitted | ShiftedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffset:
+    topic: str
+    partition: int
+    old: int | None
+    new: int
+    note: str = ""
+
+
+def target_of(options: Mapping[str, Any], *, now_ms: int) -> Target:
+    """The one place that the options name; anything else is a usage error."""
+    # By identity: `--to-offset 0` equals False.
+    given = [name for name in _TARGETS if options[name] is not None and options[name] is not False]
+    if len(given) != 1:
+        every = ", ".join("--" + name.replace("_", "-") for name in _TARGETS)
+        raise click.UsageError(f"say where to, by exactly one of {every}")
+    value = options[given[0]]
+    match given[0]:
+        case "to_earliest":
+            return AtBeginning()
+        case "to_latest":
+            return AtEnd()
+        case "to_current":
+            return AtCommitted()
+        case "to_offset":
+            return AtOffset(value)
+        case "shift_by":
+            return ShiftedBy(value)
+        case "to_datetime":
+            return AtTime(_parsed("--to-datetime", value, parse_timestamp_ms))
+        case _:
+            return AtTime(now_ms - _parsed("--by-duration", value, parse_any_duration_ms))
+
+
+def parse_any_duration_ms(text: str) -> int:
+    """`1h30m` or ISO 8601, `PT1H30M`; raises ValueError for anything else."""
+    word = text.strip()
+    if _SHORT_DURATION.fullmatch(word):
+        return parse_duration_ms(word.removeprefix("-"))
+    found = _ISO_DURATION.fullmatch(word)
+    if found is None or not any(found.groups()):
+        raise ValueError(f"{text!r} is not a duration such as 1h30m or PT1H30M")
+    days, hours, minutes, seconds = (float(found[unit] or 0) for unit in "dhms")
+    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def partitions_in_scope(
+    admin: AdminClient, broker: BrokerAddress, group: str, topics: Iterable[str]
+) -> list[Partition]:
+    """The partitions that `TOPIC[:PARTITIONS]` words name; without a word, all with a committed offset."""
+    words = list(topics)
+    if not words:
+        found = sorted(group_state.committed_offsets(admin, broker, group))
+        if not found:
+            raise clients.RequestFailed(
+                f"group {group} has no offsets; --topic names partitions to start with"
+            )
+        return found
+    metadata = clients.cluster_metadata(admin, broker)
+    wanted: dict[Partition, None] = {}
+    for word in words:
+        # A topic's name has no colon.
+        name, separator, numbers = word.partition(":")
+        if name not in metadata.topics:
+            raise clients.RequestFailed(f"no such topic: {name}")
+        known = sorted(metadata.topics[name].partitions)
+        chosen = _parsed("--topic", numbers, parse_partitions) if separator else known
+        absent = [number for number in chosen if number not in known]
+        if absent:
+            raise clients.RequestFailed(f"{name} has no partition {', '.join(map(str, absent))}")
+        wanted |= dict.fromkeys((name, number) for number in chosen)
+    return list(wanted)
+
+
+def plan(
+    admin: AdminClient, broker: BrokerAddress, group: str, partitions: list[Partition], target: Target
+) -> list[PlannedOffset]:
+    """The new offset of each partition, never outside of what its log holds."""
+    committed = {
+        partition: offset
+        for partition, (offset, _) in group_state.committed_offsets(admin, broker, group).items()
+    }
+    starts = group_state.log_offsets(admin, broker, partitions, OffsetSpec.earliest())
+    ends = group_state.log_offsets(admin, broker, partitions, OffsetSpec.latest())
+    by_time = (
+        group_state.log_offsets(admin, broker, partitions, OffsetSpec.for_timestamp(target.timestamp_ms))
+        if isinstance(target, AtTime)
+        else {}
+    )
+    planned = []
+    for partition in partitions:
+        if partition not in ends:
+            raise clients.RequestFailed(f"{partition[0]}:{partition[1]} is not there any more")
+        old = committed.get(partition)
+        wanted, note = _wanted(target, old, starts[partition], ends[partition], by_time.get(partition, -1))
+        new = min(max(wanted, starts[partition]), ends[partition])
+        if new != wanted:
+            note = f"{wanted} is {'after the end' if new < wanted else 'before the start'}"
+        planned.append(PlannedOffset(topic=partition[0], partition=partition[1], old=old, new=new, note=note))
+    return planned
+
+
+def execute(admin: AdminClient, broker: BrokerAddress, group: str, planned: Iterable[PlannedOffset]) -> None:
+    wanted = [TopicPartition(each.topic, each.partition, each.new) for each in planned]
+    request = ConsumerGroupTopicPartitions(group, wanted)
+    future = admin.alter_consumer_group_offsets([request], request_timeout=broker.timeout_s)[group]
+    answer = clients.answer_of(future, broker, subject=group)
+    refused = [each for each in answer.topic_partitions or () if each.error is not None]
+    if refused:
+        reasons = [f"{each.topic}:{each.partition}: {clients.describe_error(each.error)}" for each in refused]
+        raise clients.RequestFailed(f"{group}: {'; '.join(reasons)}")
+
+
+def _wanted(target: Target, old: int | None, start: int, end: int, by_time: int) -> tuple[int, str]:
+    match target:
+        case AtBeginning():
+            return start, ""
+        case AtEnd():
+            return end, ""
+        case AtOffset(offset):
+            return offset, ""
+        case AtTime():
+            return (by_time, "") if by_time >= 0 else (end, "no message since then: the end")
+        case AtCommitted():
+            return (old, "") if old is not None else (end, "no committed offset: the end")
+        case ShiftedBy(count):
+            return (old + count, "") if old is not None else (start, "no committed offset: the start")
+
+
+def _parsed(option: str, text: str, parse: Any) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None

@@ -1,0 +1,137 @@
+"""Joins the rules of consumer groups to the rest: the cluster's topics, settings, and the matching of
+patterns, which takes turns with other work of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+from millrace.core.background import Background
+from millrace.core.patterns import InvalidPattern, TopicPatterns
+from millrace.groups.consumer.changes import preferred_assignor
+from millrace.groups.consumer.commands import ConsumerSettings, PatternsResolved
+from millrace.groups.consumer.group import ConsumerGroup
+from millrace.groups.consumer.member import ConsumerMember
+from millrace.groups.consumer.rules import GroupsOfConsumers
+from millrace.groups.consumer.topics import ConsumerTopics
+from millrace.groups.machine import GroupMachine
+from millrace.metadata.image import Image
+from millrace.metadata.service import Metadata
+
+log = logging.getLogger(__name__)
+
+NOTHING_SET: Final[Mapping[str, str]] = {}
+
+
+class LoadedGroups(Protocol):
+    def machines(self) -> Iterator[GroupMachine]: ...
+
+    def submit(self, group_id: str, command: object) -> object: ...
+
+
+class Consumers:
+    def __init__(self, metadata: Metadata, settings: ConsumerSettings) -> None:
+        self.settings = settings
+        self.topics = ConsumerTopics(lambda: metadata.image)
+        self._metadata = metadata
+        self._patterns = TopicPatterns()
+        self._refused: dict[str, None] = {}
+        """Patterns of members that cannot be read here, complained about once."""
+        self._groups: LoadedGroups | None = None
+        self._refresh: asyncio.Task[None] | None = None
+        self._has_new_topics = False
+        self._background: Background | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def new_rules(self, machine: GroupMachine) -> GroupsOfConsumers:
+        return GroupsOfConsumers(
+            machine,
+            self.topics,
+            lambda: self.settings,
+            lambda group_id: self._metadata.image.group_configs.get(group_id, NOTHING_SET),
+            self._refresh_patterns,
+        )
+
+    def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str:
+        return preferred_assignor(members, self.settings.assignors)
+
+    def start(self, groups: LoadedGroups, background: Background) -> None:
+        """Follow the topics of the cluster until `stop`."""
+        self._groups = groups
+        self._background = background
+        self._unsubscribe = self._metadata.subscribe(self._image_changed)
+
+    def stop(self) -> None:
+        self._background = None
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self._refresh is not None:
+            self._refresh.cancel()
+
+    async def resolve(self, text: str) -> frozenset[str]:
+        """The topics that a pattern matches now; raises InvalidPattern."""
+        pattern = self._patterns.get(text)
+        while True:
+            topics = self._metadata.image.topics
+            for found in pattern.resolve(topics):
+                if found is None:
+                    await asyncio.sleep(0)
+                elif topics is self._metadata.image.topics:
+                    return found
+            # Topics have come or gone meanwhile; only what is new is looked at.
+
+    def _image_changed(self, old: Image, new: Image) -> None:
+        if new.topics is old.topics:
+            return
+        difference = old.topics_by_id.difference(new.topics_by_id)
+        if difference.added or difference.removed:
+            self._refresh_patterns()
+
+    def _refresh_patterns(self) -> None:
+        if self._background is None:
+            return
+        self._has_new_topics = True
+        if self._refresh is None or self._refresh.done():
+            self._refresh = self._background.start("topic-patterns", self._refresh_all())
+
+    async def _refresh_all(self) -> None:
+        """Match the patterns of all groups against the topics that there are now."""
+        while self._has_new_topics:
+            self._has_new_topics = False
+            assert self._groups is not None
+            groups = [
+                group
+                for machine in self._groups.machines()
+                for group in machine.groups.values()
+                if isinstance(group, ConsumerGroup)
+            ]
+            in_use: dict[str, frozenset[str]] = {}
+            for group in groups:
+                texts = dict.fromkeys(
+                    member.topic_pattern for member in group.members.values() if member.topic_pattern
+                )
+                for text in texts:
+                    if text not in in_use:
+                        in_use[text] = await self._resolve_stored(text, group.group_id)
+                if texts:
+                    # Stored before the next heartbeat is answered; nobody waits for it here.
+                    self._groups.submit(
+                        group.group_id,
+                        PatternsResolved(group.group_id, {text: in_use[text] for text in texts}),
+                    )
+            self._patterns.keep_only(in_use)
+            self._refused = {text: None for text in self._refused if text in in_use}
+
+    async def _resolve_stored(self, text: str, group_id: str) -> frozenset[str]:
+        """The topics that a member's pattern matches. None if it cannot be read here: another version, or
+        Kafka, may have taken it for its member, and other members and groups go on without it."""
+        if text in self._refused:
+            return frozenset()
+        try:
+            return await self.resolve(text)
+        except InvalidPattern as error:
+            self._refused[text] = None
+            log.error("group %s has a stored subscription that matches nothing: %s", group_id, error)
+            return frozenset()

@@ -1,0 +1,114 @@
+"""How one member gets to its target, step by step: first it gives up, then it gets what others have released.
+
+No partition is ever given to a member while somebody else may still consume it. A member that has to give
+partitions up stays in its epoch until it no longer reports them as owned; whoever is to have them waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from millrace.core.ids import TopicId
+from millrace.groups.assignors import Partitions
+from millrace.groups.consumer.member import ConsumerMember, EpochsByPartition, MemberState
+from millrace.groups.errors import FencedMemberEpoch
+
+Owned = Sequence[tuple[TopicId, Sequence[int]]] | None
+"""What a member says it owns; None: the same as before."""
+OwnerOf = Callable[[TopicId, int], str | None]
+
+
+class Reconciliation:
+    """One step of one member towards the target of an epoch."""
+
+    def __init__(
+        self,
+        member: ConsumerMember,
+        *,
+        target_epoch: int,
+        target: Partitions,
+        owner_of: OwnerOf,
+        owned: Owned,
+        subscribed: frozenset[TopicId],
+    ) -> None:
+        self._member = member
+        self._target_epoch = target_epoch
+        self._target = target
+        self._owner_of = owner_of
+        self._owned = owned
+        self._subscribed = subscribed
+
+    def step(self, *, has_subscription_changed: bool) -> ConsumerMember:
+        """The member after this step; the same object if it cannot get any further now."""
+        member = self._member
+        match member.state:
+            case MemberState.STABLE:
+                if member.epoch != self._target_epoch:
+                    return self._approach(member.epoch)
+                return self._drop_unsubscribed() if has_subscription_changed else member
+            case MemberState.UNREVOKED_PARTITIONS:
+                if not self._still_owns(member.revoking):
+                    return self._approach(member.epoch)
+                return self._drop_unsubscribed() if has_subscription_changed else member
+            case MemberState.UNRELEASED_PARTITIONS:
+                return self._approach(member.epoch)
+            case MemberState.UNKNOWN:
+                if self._owned is None or self._owned:
+                    raise FencedMemberEpoch(member.member_id, member.epoch, current=self._target_epoch)
+                return self._approach(self._target_epoch)
+
+    def _still_owns(self, partitions: EpochsByPartition) -> bool:
+        """A member that says nothing of what it owns has given nothing up."""
+        if self._owned is None:
+            return True
+        return any(
+            partition in partitions.get(topic, ()) for topic, owned in self._owned for partition in owned
+        )
+
+    def _approach(self, epoch: int) -> ConsumerMember:
+        member = self._member
+        kept: dict[TopicId, Mapping[int, int]] = {}
+        given_up: dict[TopicId, Mapping[int, int]] = {}
+        gained: dict[TopicId, list[int]] = {}
+        is_waiting = False
+        for topic in sorted({*self._target, *member.assigned}):
+            wanted = self._target.get(topic, frozenset()) if topic in self._subscribed else frozenset[int]()
+            present = member.assigned.get(topic, {})
+            if present:
+                keeps = {p: since for p, since in present.items() if p in wanted}
+                if keeps:
+                    kept[topic] = keeps
+                if len(keeps) < len(present):
+                    given_up[topic] = {p: since for p, since in present.items() if p not in wanted}
+            for partition in sorted(wanted):
+                if partition in present:
+                    continue
+                if self._owner_of(topic, partition) in (None, member.member_id):
+                    gained.setdefault(topic, []).append(partition)
+                else:
+                    is_waiting = True
+        if given_up and self._still_owns(given_up):
+            return member.with_epoch(epoch, MemberState.UNREVOKED_PARTITIONS, kept, given_up)
+        for topic, partitions in gained.items():
+            kept[topic] = {**kept.get(topic, {}), **dict.fromkeys(partitions, self._target_epoch)}
+        state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
+        settled = member.with_epoch(self._target_epoch, state, kept)
+        if state is member.state and member.epoch == self._target_epoch and kept == member.assigned:
+            # Still waiting for the same: nothing to store.
+            return member
+        return settled
+
+    def _drop_unsubscribed(self) -> ConsumerMember:
+        """The subscription was narrowed, and the next target is not known yet: give up what is not wanted."""
+        member = self._member
+        kept = {topic: epochs for topic, epochs in member.assigned.items() if topic in self._subscribed}
+        if len(kept) == len(member.assigned):
+            return member
+        dropped = {topic: epochs for topic, epochs in member.assigned.items() if topic not in kept}
+        revoking = dict(member.revoking)
+        for topic, epochs in dropped.items():
+            revoking[topic] = {**revoking.get(topic, {}), **epochs}
+        if self._still_owns(revoking):
+            return member.with_epoch(member.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+        return replace(member.with_epoch(member.epoch, member.state, kept), revoking=member.revoking)

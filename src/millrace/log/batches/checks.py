@@ -1,0 +1,127 @@
+"""Why a batch cannot be appended: the slow half of the checks, reached only when the fast half failed."""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from millrace.core.errors import MillraceError
+from millrace.log.config import LogConfig
+from millrace.log.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    TransactionOpen,
+    UnsupportedBatchFormat,
+    UnverifiedTransaction,
+)
+from millrace.log.state.producer_state import ProducerStates, RememberedBatch, add_to_sequence
+from millrace.wire.batch_header import (
+    CODEC_MAX,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+)
+
+
+def refusal(batch: memoryview, config: LogConfig) -> MillraceError:
+    """The error for a producer's batch whose header the append path did not accept."""
+    size = len(batch)
+    header = HEADER.unpack_from(batch)
+    length, magic, attributes, delta, count = header[1], header[3], header[5], header[6], header[12]
+    if not 0 <= magic <= MAGIC:
+        return CorruptBatch(f"no batch format has the number {magic}")
+    if magic != MAGIC:
+        return UnsupportedBatchFormat(magic)
+    if length + LENGTH_END < HEADER_SIZE:
+        return CorruptBatch(f"the batch says {length + LENGTH_END} bytes, its header alone has {HEADER_SIZE}")
+    if length + LENGTH_END > size:
+        return InvalidRecord(f"the batch says {length + LENGTH_END} bytes, {size} were sent")
+    if length + LENGTH_END < size:
+        return InvalidRecord("more than one record batch for one partition in a request")
+    if size > config.max_message_bytes:
+        return BatchTooLarge(size, size_bytes_max=config.max_message_bytes)
+    if attributes & CONTROL_BIT:
+        return InvalidRecord("clients may not write control records")
+    if attributes & TRANSACTIONAL_BIT and count > 0 and delta == count - 1 and header[0] == 0:
+        return UnverifiedTransaction(header[9])
+    if attributes & COMPRESSION_MASK > CODEC_MAX:
+        return InvalidRecord(f"no compression type has the number {attributes & COMPRESSION_MASK}")
+    if header[0] != 0:
+        return InvalidRecord(f"the base offset of a producer's batch is 0, not {header[0]}")
+    return InvalidRecord(f"a batch of {count} records has a last offset delta of {delta}")
+
+
+def check_timestamps(
+    attributes: int, base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig
+) -> None:
+    if attributes & TIMESTAMP_TYPE_BIT:
+        raise InvalidRecord("clients may not send records with the broker's timestamp type")
+    for timestamp in (base_timestamp, max_timestamp):
+        if timestamp != NO_TIMESTAMP and (
+            timestamp - now_ms > config.timestamp_after_max_ms
+            or now_ms - timestamp > config.timestamp_before_max_ms
+        ):
+            raise InvalidTimestamp(
+                timestamp,
+                now_ms=now_ms,
+                before_max_ms=config.timestamp_before_max_ms,
+                after_max_ms=config.timestamp_after_max_ms,
+            )
+
+
+def check_sequence(
+    producers: ProducerStates,
+    producer_id: int,
+    producer_epoch: int,
+    sequence: int,
+    delta: int,
+    attributes: int = 0,
+) -> RememberedBatch | None:
+    """The original if the batch is a duplicate, None if it may be appended, or raise."""
+    if sequence < 0 or producer_epoch < 0:
+        raise InvalidRecord(
+            f"producer {producer_id} sent sequence {sequence} and epoch {producer_epoch}; both must be set"
+        )
+    original = producers.check(
+        producer_id,
+        epoch=producer_epoch,
+        first_sequence=sequence,
+        last_sequence=add_to_sequence(sequence, delta),
+    )
+    if original is None and not attributes & TRANSACTIONAL_BIT:
+        entry = producers.entries.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset >= 0:
+            raise TransactionOpen(producer_id)
+    return original
+
+
+def split_batches(records: memoryview, *, at_least: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Position and header of each batch; raises unless all are whole, sound and in order from `at_least`."""
+    found = []
+    position = 0
+    expected = at_least
+    while position < len(records):
+        if len(records) - position < HEADER_SIZE:
+            raise CorruptBatch(f"{len(records) - position} bytes are no record batch")
+        header: tuple[int, ...] = HEADER.unpack_from(records, position)
+        end = position + LENGTH_END + header[1]
+        if header[3] != MAGIC:
+            raise UnsupportedBatchFormat(header[3])
+        if end > len(records) or end - position < HEADER_SIZE:
+            raise CorruptBatch(f"the batch says {end - position} bytes, {len(records) - position} are there")
+        if crc32c(records[position + CRC_START : end]) != header[4]:
+            raise CorruptBatch("the checksum of the record batch is wrong")
+        if header[0] < expected or header[6] < 0:
+            raise InvalidRecord(f"a batch at offset {header[0]} cannot follow offset {expected - 1}")
+        expected = header[0] + header[6] + 1
+        found.append((position, header))
+        position = end
+    return found

@@ -1,0 +1,236 @@
+"""Reads stored segments again, checksums and all, to find what the disk has changed since it was flushed.
+
+For threads: what goes in and comes out never changes. Nothing of a log is written here but new index files in
+a directory of their own, which the loop puts in their place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from millrace.log.disk.volume import FileHandle, Volume
+from millrace.log.errors import FileMissing
+from millrace.log.segments.offset_index import ENTRY as OFFSET_ENTRY
+from millrace.log.segments.quarantine import DamagedRange
+from millrace.log.segments.scanning import BatchReader
+from millrace.log.segments.segment import (
+    OFFSET_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Segment,
+    segment_path,
+)
+from millrace.log.segments.time_index import ENTRY as TIME_ENTRY
+from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex
+from millrace.log.state.producer_state import ProducerStates, decode_snapshot
+from millrace.log.state.transactions import apply_batch
+from millrace.wire.batch_header import CONTROL_BIT, HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+
+SCRATCH_DIRECTORY: Final = "scrub"
+"""In a log's directory: where indexes are made again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A segment as it is at a moment."""
+
+    directory: str
+    base_offset: int
+    size_bytes: int
+    upper_offset: int
+    """Where the next segment begins; where the log ends, for the last one."""
+    is_active: bool
+    damage: tuple[DamagedRange, ...]
+    epoch_starts: tuple[tuple[int, int], ...]
+    """Leader epochs and where they begin: a batch's epoch is covered by no checksum."""
+    index_interval_bytes: int
+    compacted_end: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """How far a segment was read, and what was found."""
+
+    position: int = 0
+    next_offset: int = -1
+    last_epoch: int = -1
+    max_timestamp: int = -1
+    damage: tuple[DamagedRange, ...] = ()
+    odd_epoch: int = -1
+    """That several batches in a row have, and the checkpoint says otherwise: it is the one that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the files beside a segment should be, where they are not."""
+
+    rebuilt_indexes: bool = False
+    aborted: tuple[AbortedTransaction, ...] | None = None
+    """Those that the index should hold; None if it holds them."""
+
+
+def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: int) -> Scrubbed:
+    """Check the next batches, about `bytes_max` of them."""
+    reader = BatchReader(
+        handle.read_at,
+        base_offset=stored.base_offset,
+        size_bytes=stored.size_bytes,
+        upper_offset=stored.upper_offset,
+    )
+    known = {damaged.position: damaged for damaged in stored.damage if damaged.size_bytes}
+    position, damage = so_far.position, list(so_far.damage)
+    next_offset = max(so_far.next_offset, stored.base_offset)
+    last_epoch, max_timestamp, odd_epoch = so_far.last_epoch, so_far.max_timestamp, so_far.odd_epoch
+    # A page that nobody had in memory is not to push out one that somebody needs.
+    was_cached = handle.is_cached(position, min(bytes_max, stored.size_bytes - position))
+    start, end = position, min(position + bytes_max, stored.size_bytes)
+    while position < end:
+        damaged = known.get(position)
+        if damaged is None:
+            header = reader.sound_batch(position, next_offset, last_epoch)
+            if header is not None and not _is_epoch_right(stored, header):
+                if odd_epoch != header[2] and not _has_companion(reader, stored, position, header):
+                    header = None
+                else:
+                    odd_epoch = header[2]
+            if header is not None:
+                position += LENGTH_END + header[1]
+                next_offset = header[0] + header[6] + 1
+                last_epoch, max_timestamp = header[2], max(max_timestamp, header[8])
+                continue
+            damaged = reader.damage_at(position, next_offset)
+            damage.append(damaged)
+        position += damaged.size_bytes
+        next_offset = max(next_offset, damaged.next_offset)
+    if not was_cached:
+        handle.drop_cached(start, position - start)
+    return Scrubbed(position, next_offset, last_epoch, max_timestamp, tuple(damage), odd_epoch)
+
+
+def with_lost_end(stored: Stored, found: Scrubbed) -> Scrubbed:
+    """When all was read: what is missing before the next segment is damage, unless compaction took it."""
+    next_offset = max(found.next_offset, stored.base_offset, *(each.next_offset for each in stored.damage), 0)
+    if stored.is_active:
+        # Damage at the very end is judged when something follows it: a start would take it for a torn write.
+        return replace(
+            found, damage=tuple(each for each in found.damage if each.next_offset < stored.upper_offset)
+        )
+    if next_offset >= stored.upper_offset or stored.upper_offset <= stored.compacted_end:
+        return found
+    if stored.upper_offset <= stored.log_start_offset:
+        return found
+    lost = DamagedRange(stored.size_bytes, 0, next_offset, stored.upper_offset)
+    return replace(found, damage=(*found.damage, lost))
+
+
+def check_beside(volume: Volume, stored: Stored, found: Scrubbed) -> Beside:
+    """Compare the files beside a closed segment without damage with its batches."""
+    rebuilt = not _are_indexes_right(volume, stored, found)
+    if rebuilt:
+        _rebuild_indexes(volume, stored)
+    return Beside(rebuilt, _aborted_if_wrong(volume, stored))
+
+
+def scratch_path(directory: str) -> str:
+    return f"{directory}/{SCRATCH_DIRECTORY}"
+
+
+def _is_epoch_right(stored: Stored, header: tuple[int, ...]) -> bool:
+    if header[2] < 0 or not stored.epoch_starts or header[0] < stored.epoch_starts[0][1]:
+        return True
+    known = [epoch for epoch, start_offset in stored.epoch_starts if start_offset <= header[0]]
+    return header[2] == known[-1]
+
+
+def _has_companion(reader: BatchReader, stored: Stored, position: int, header: tuple[int, ...]) -> bool:
+    """Whether the next batch contradicts the checkpoint in the same way. A bit flips in one of them only."""
+    following = reader.sound_batch(position + LENGTH_END + header[1], header[0] + header[6] + 1)
+    return following is not None and following[2] == header[2] and not _is_epoch_right(stored, following)
+
+
+def _are_indexes_right(volume: Volume, stored: Stored, found: Scrubbed) -> bool:
+    base_offset, directory = stored.base_offset, stored.directory
+    try:
+        offsets = volume.read_bytes(segment_path(directory, base_offset, OFFSET_INDEX_SUFFIX))
+        times = volume.read_bytes(segment_path(directory, base_offset, TIME_INDEX_SUFFIX))
+    except FileMissing:
+        return False
+    if len(offsets) % OFFSET_ENTRY.size or len(times) % TIME_ENTRY.size:
+        return False
+    entries = list(OFFSET_ENTRY.iter_unpack(offsets))
+    read_at = _handle(volume, stored).read_at
+    for relative_offset, position in entries:
+        data = read_at(position, HEADER_SIZE) if 0 <= position < stored.size_bytes else b""
+        if len(data) < HEADER_SIZE:
+            return False
+        header = HEADER.unpack(data)
+        if header[3] != MAGIC or header[0] + header[6] != base_offset + relative_offset:
+            return False
+    ages = list(TIME_ENTRY.iter_unpack(times))
+    is_sorted = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries)) and all(
+        a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(ages)
+    )
+    youngest = ages[-1][0] if ages else -1
+    return is_sorted and youngest == found.max_timestamp
+
+
+def _rebuild_indexes(volume: Volume, stored: Stored) -> None:
+    scratch = scratch_path(stored.directory)
+    volume.make_directory(scratch)
+    segment = Segment(volume, scratch, stored.base_offset, stored.size_bytes)
+    segment.file = volume.file(segment_path(stored.directory, stored.base_offset, ".log"))
+    segment.damage = stored.damage
+    segment.index_interval_bytes = stored.index_interval_bytes
+    segment.rebuild_indexes()
+    for handle in segment.handles_to_sync(with_indexes=True)[1:]:
+        handle.sync()
+    segment.close()
+
+
+def _aborted_if_wrong(volume: Volume, stored: Stored) -> tuple[AbortedTransaction, ...] | None:
+    """What the batches say of aborted transactions, if the index says something else.
+
+    Compaction takes batches away that entries still speak of, and without a snapshot it is not known who had
+    a transaction open when the segment began: then nothing can be said."""
+    if stored.base_offset < max(stored.compacted_end, stored.log_start_offset):
+        return None
+    states: ProducerStates | None = ProducerStates()
+    if stored.base_offset > 0:
+        try:
+            data = volume.read_bytes(segment_path(stored.directory, stored.base_offset, SNAPSHOT_SUFFIX))
+            states = decode_snapshot(data, now_ms=0)
+        except FileMissing:
+            return None
+    if states is None:
+        return None
+    segment = Segment(volume, stored.directory, stored.base_offset, stored.size_bytes)
+    wanted: list[AbortedTransaction] = []
+    for position, header in segment.headers():
+        if header[9] >= 0:
+            size_bytes = LENGTH_END + header[1]
+            batch = segment.file.read_at(position, size_bytes) if header[5] & CONTROL_BIT else b""
+            aborted = apply_batch(states, header, batch, now_ms=0)
+            if aborted is not None:
+                wanted.append(aborted)
+    segment.close()
+    path = segment_path(stored.directory, stored.base_offset, TXN_INDEX_SUFFIX)
+    present: list[AbortedTransaction] = []
+    if volume.exists(path):
+        file = volume.file(path)
+        is_whole = file.size_bytes() == len(data := volume.read_bytes(path)) and not _has_odd_entries(data)
+        present = TxnIndex(file).all_aborted() if is_whole else []
+        file.close()
+    return None if present == wanted else tuple(wanted)
+
+
+def _has_odd_entries(data: bytes) -> bool:
+    """Entries of a version that is not known are left out where they are read."""
+    return any(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 34))
+
+
+def _handle(volume: Volume, stored: Stored) -> FileHandle:
+    return volume.file(segment_path(stored.directory, stored.base_offset, ".log")).handle()

@@ -1,0 +1,112 @@
+"""Whoever staged a batch is answered, whatever goes wrong with the others or with those who read."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from millrace.broker.handlers.produce.staging import StagedAnswer, Staging
+from millrace.broker.network.wakeups import Wakeups
+from millrace.core.ids import TopicPartition
+from millrace.core.override import override
+from millrace.log.config import LogConfig
+from millrace.log.segments import segment as segment_module
+from millrace.replica.partition import Partition, TopicStats
+from millrace.replica.waiting import Newest
+from millrace.sim.volume import SimVolume
+from tests.unit.log.support import NOW_MS, TOPIC_ID, Disk, batch_of
+
+
+class Answer(StagedAnswer):
+    __slots__ = ("frames", "is_broken")
+
+    def __init__(self, connection: Any, *, is_broken: bool = False) -> None:
+        stats = SimpleNamespace(record=lambda seconds: None, count_error=lambda code: None)
+        route = cast("Any", SimpleNamespace(stats=stats, version=9, flexible_response=True))
+        super().__init__(connection, route, 7, 0.0, None)
+        self.frames: list[object] = []
+        self.is_broken = is_broken
+
+    @override
+    def complete(self, response: object) -> None:
+        self.frames.append(response)
+        if self.is_broken:
+            raise RuntimeError("a bug")
+
+
+class BrokenReader:
+    def more_records(self, size_bytes: int, newest: Newest | None = None) -> None:
+        raise RuntimeError("a bug")
+
+    def changed(self) -> None:
+        return
+
+
+class Broker:
+    """Partitions on one disk, each of which has its files, and a staging that writes for all."""
+
+    def __init__(self) -> None:
+        self.volume = SimVolume(random.Random(1))
+        self.disk = Disk(self.volume, "/data", LogConfig(index_interval_bytes=0))
+        self.staging = Staging(Wakeups())
+        self.connection = cast(
+            "Any",
+            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, take_place=lambda answer: None),
+        )
+        self.partitions = [self._lead(TopicPartition("orders", index)) for index in range(3)]
+
+    def _lead(self, place: TopicPartition) -> Partition:
+        partition = Partition(place, TOPIC_ID, self.disk.log(place), TopicStats(), lambda _: None)
+        partition.lead(1, 0)
+        partition.append(batch_of(b"first"), NOW_MS)
+        partition.append(batch_of(b"second"), NOW_MS)
+        return partition
+
+    def produce(self, partition: Partition, *, is_broken: bool = False) -> Answer:
+        answer = Answer(self.connection, is_broken=is_broken)
+        self.staging.append(self.connection, answer, partition, batch_of(b"x"), NOW_MS)
+        assert answer.frames == [], "staged, not written"
+        return answer
+
+    def end_turn(self) -> None:
+        self.disk.run(asyncio.sleep(0))
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(segment_module, "STORE_AT_BYTES", 1)
+    broker = Broker()
+    yield broker
+    broker.disk.dispose()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO], ids=lambda code: errno.errorcode[code])
+@pytest.mark.parametrize("suffix", [".index", ".log"])
+def test_a_disk_that_refuses_leaves_nobody_unanswered(broker: Broker, suffix: str, code: int) -> None:
+    answers = [broker.produce(partition) for partition in broker.partitions for _ in range(3)]
+    broker.volume.fail("write", code, path_contains=suffix)
+    broker.end_turn()
+    assert [len(answer.frames) for answer in answers] == [1] * 9
+
+
+def test_an_answer_that_fails_leaves_nobody_else_unanswered(broker: Broker) -> None:
+    answers = [
+        broker.produce(partition, is_broken=number == 0)
+        for partition in broker.partitions
+        for number in range(3)
+    ]
+    broker.end_turn()
+    assert [len(answer.frames) for answer in answers] == [1] * 9
+
+
+def test_a_reader_that_fails_keeps_no_producer_from_its_answer(broker: Broker) -> None:
+    broker.partitions[1].await_records(BrokenReader())
+    answers = [broker.produce(partition) for partition in broker.partitions for _ in range(3)]
+    broker.end_turn()
+    assert [len(answer.frames) for answer in answers] == [1] * 9

@@ -1,0 +1,178 @@
+"""A flipped bit in a small file beside a log costs time and no records: what contradicts the log is not
+believed (F7, F8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from millrace.core.ids import NO_TOPIC_ID, TopicId, format_topic_id, is_one_bit_off, parse_topic_id
+from millrace.log.config import LogConfig
+from millrace.log.directories.scrubber import Scrubber, ScrubConfig
+from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.repair.mending import damage_of
+from millrace.log.segments import checkpoints
+from millrace.log.state.epochs import EpochStart
+from millrace.sim.volume import SimVolume
+from tests.unit.log.support import OTHER_TOPIC_ID, TOPIC_ID, Disk, append, read_values
+
+EPOCHS = "/data/orders-0/leader-epoch-checkpoint"
+END = 32
+
+
+class Stored:
+    """Four epochs of four batches each, in two segments."""
+
+    def __init__(self) -> None:
+        self.volume = SimVolume(random.Random(1))
+        self.disk = Disk(self.volume, "/data", LogConfig(index_interval_bytes=200, retention_ms=-1))
+        log = self.disk.log()
+        for epoch in (1, 3, 4, 9):
+            log.start_epoch(epoch)
+            for _ in range(4):
+                append(log, b"%d" % log.log_end_offset, bytes(30))
+            if epoch == 3:
+                self.disk.run(log.roll())
+        self.wanted = read_values(log)
+        self.starts = log.epochs.starts
+
+    def stop(self) -> None:
+        self.disk.close()
+
+    def kill(self) -> None:
+        self.disk.run(self.disk.log().flush())
+        self.disk.run(self.disk.directory.save_checkpoints())
+        self.disk.abandon()
+
+    def start(self) -> PartitionLog:
+        self.disk.open()
+        return self.disk.log()
+
+
+@pytest.fixture(params=["stop", "kill"])
+def end(request: pytest.FixtureRequest) -> Callable[[Stored], None]:
+    found: Callable[[Stored], None] = getattr(Stored, request.param)
+    return found
+
+
+@pytest.fixture
+def stored() -> Iterator[Stored]:
+    stored = Stored()
+    yield stored
+    stored.disk.dispose()
+
+
+def bits_of(name: str) -> Iterator[tuple[int, int]]:
+    stored = Stored()
+    stored.stop()
+    for at in range(len(stored.volume.names[name].content)):
+        for bit in range(8):
+            yield at, bit
+    stored.disk.dispose()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/data/recovery-point-offset-checkpoint",
+        "/data/cleaner-offset-checkpoint",
+        EPOCHS,
+        "/data/orders-0/partition.metadata",
+    ],
+)
+def test_no_bit_of_a_small_file_changes_the_log(name: str, end: Callable[[Stored], None]) -> None:
+    for at, bit in bits_of(name):
+        stored = Stored()
+        end(stored)
+        stored.volume.flip_bit(name, at, bit)
+        stored.disk.open()
+        for log in stored.disk.directory.logs.values():
+            if is_one_bit_off(log.topic_id, TOPIC_ID):
+                log.topic_id = NO_TOPIC_ID
+        log = stored.disk.log()
+        assert log.log_end_offset == END, (at, bit)
+        # Where the oldest epoch begins says nothing that the log's start does not say.
+        assert log.epochs.starts[-3:] == stored.starts[-3:], (at, bit)
+        log.high_watermark = log.log_end_offset
+        assert read_values(log) == stored.wanted, (at, bit)
+        stored.disk.dispose()
+
+
+def test_a_recovery_point_behind_the_end_lets_all_be_looked_at(stored: Stored) -> None:
+    stored.kill()
+    checkpoints.write_offsets(
+        stored.volume, f"/data/{checkpoints.RECOVERY_POINTS}", {stored.disk.log().topic_partition: 96}
+    )
+    log = stored.start()
+    recovered = stored.disk.directory.recovered[log.topic_partition]
+    assert recovered.scanned_bytes == log.size_bytes
+    assert read_values(log) == stored.wanted
+
+
+def test_a_log_does_not_begin_behind_its_end(stored: Stored, end: Callable[[Stored], None]) -> None:
+    partition = stored.disk.log().topic_partition
+    end(stored)
+    checkpoints.write_offsets(stored.volume, f"/data/{checkpoints.LOG_START_OFFSETS}", {partition: 64})
+    log = stored.start()
+    assert log.log_start_offset == 0
+    assert read_values(log) == stored.wanted
+
+
+def test_a_high_watermark_behind_the_end_is_not_believed(stored: Stored) -> None:
+    partition = stored.disk.log().topic_partition
+    stored.stop()
+    checkpoints.write_offsets(stored.volume, f"/data/{checkpoints.HIGH_WATERMARKS}", {partition: 64})
+    assert stored.start().high_watermark == 0
+
+
+def test_a_checkpoint_that_names_a_log_twice_is_damaged(stored: Stored) -> None:
+    path = "/data/twice"
+    stored.volume.write_bytes(path, b"0\n2\norders 0 5\norders 0 6\n")
+    assert checkpoints.read_offsets(stored.volume, path) == {}
+
+
+def test_an_epoch_without_batches_is_no_contradiction(stored: Stored, end: Callable[[Stored], None]) -> None:
+    stored.disk.log().start_epoch(12)
+    end(stored)
+    assert set(stored.starts) <= {*stored.start().epochs.starts, EpochStart(12, END)}
+
+
+def test_the_scrub_believes_many_batches_rather_than_their_old_epoch(stored: Stored) -> None:
+    for epoch in (10, 11, 12, 13):
+        stored.disk.log().start_epoch(epoch)
+        append(stored.disk.log(), b"later")
+    wanted = stored.disk.log().epochs.starts
+    stored.stop()
+    content = bytes(stored.volume.names[EPOCHS].content)
+    stored.volume.write_bytes(EPOCHS, content.replace(b"\n3 8\n", b"\n2 8\n"))
+    log = stored.start()
+    assert log.epochs.starts != wanted
+    scrubber = Scrubber(
+        lambda: [stored.disk.directory],
+        stored.disk.clock,
+        ScrubConfig(bytes_per_second=1 << 30, interval_ms=1),
+    )
+    stored.disk.run(scrubber.scrub(stored.disk.directory, log))
+    assert log.epochs.starts == wanted
+    assert (scrubber.metrics.damaged_count, damage_of(log)) == (0, [])
+
+
+def test_only_one_bit_makes_an_id_a_damaged_one() -> None:
+    text = format_topic_id(TOPIC_ID)
+    found = 0
+    for at in range(len(text)):
+        for bit in range(8):
+            changed = text[:at] + chr(ord(text[at]) ^ 1 << bit) + text[at + 1 :]
+            try:
+                other = parse_topic_id(changed)
+            except ValueError:
+                continue
+            if other != TOPIC_ID:
+                found += 1
+                assert is_one_bit_off(other, TOPIC_ID), changed
+    assert found > 22
+    assert not is_one_bit_off(TOPIC_ID, TOPIC_ID)
+    assert not is_one_bit_off(OTHER_TOPIC_ID, TOPIC_ID)
+    assert not is_one_bit_off(NO_TOPIC_ID, TopicId(bytes(15) + b"\x11"))
