@@ -51,16 +51,14 @@ def test_a_finished_batch_makes_earlier_failures_forgotten() -> None:
 def test_a_query_that_was_started_again_is_failing_until_it_gets_somewhere() -> None:
     attempts = Attempts(RetryLimits(retries=3))
     attempts.advanced(4)
-    attempts.failed("no room", 0.0, is_outage=False)
-    attempts.retry_at = None
-    attempts.advanced(4)
-    assert attempts.is_failing
-    attempts.advanced(5)
-    assert not attempts.is_failing
-    attempts.failed("no room", 0.0, is_outage=False)
-    attempts.retry_at = None
-    attempts.recovered()
-    assert not attempts.is_failing
+    seen = []
+    for step in (lambda: attempts.advanced(4), lambda: attempts.advanced(5), attempts.recovered):
+        if not attempts.is_failing:
+            attempts.failed("no room", 0.0, is_outage=False)
+            attempts.retry_at = None
+        step()
+        seen.append(attempts.is_failing)
+    assert seen == [True, False, False]
 
 
 def test_an_outage_costs_no_tries_and_is_bounded_by_time() -> None:
