@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,7 +54,12 @@ def test_a_query_that_was_started_again_is_failing_until_it_gets_somewhere() -> 
     attempts = Attempts(RetryLimits(retries=3))
     attempts.advanced(4)
     seen = []
-    for step in (lambda: attempts.advanced(4), lambda: attempts.advanced(5), attempts.recovered):
+    steps: list[Callable[[], None]] = [
+        partial(attempts.advanced, 4),
+        partial(attempts.advanced, 5),
+        attempts.recovered,
+    ]
+    for step in steps:
         if not attempts.is_failing:
             attempts.failed("no room", 0.0, is_outage=False)
             attempts.retry_at = None
