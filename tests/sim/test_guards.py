@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from millrace.broker.handlers.produce.refused_batches import RefusedBatches
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
 from millrace.log.batches import checks as batch_checks
@@ -59,6 +60,15 @@ def test_forgetting_what_producers_sent_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(batch_checks, "check_sequence", check_nothing)
     found = condemned_for("F19-kill", seconds=30)
     assert "duplicate" in found, found
+
+
+def test_judging_batches_behind_a_refused_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing_was_refused(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr(RefusedBatches, "code_behind", nothing_was_refused)
+    found = condemned_for("C-F1-F2-quick-failovers", seconds=60)
+    assert "sequence" in found, found
 
 
 def test_storing_batches_of_ended_transactions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,36 @@ def read_copy(data_dir: Path, node_id: int, final: FinalRead) -> ReplicaRead:
     )
 
 
+def doubled(data_dir: Path, final: FinalRead) -> list[str]:
+    """Every value that a partition has twice, with what the batches around it say of their producer: the same
+    sequence in the same epoch is a repetition that the broker did not know; another epoch is a client that
+    began to number anew while it could not know what had been stored."""
+    offsets: dict[str, list[int]] = {}
+    for offset, value in final.records:
+        offsets.setdefault(value, []).append(offset)
+    twice = {value: found for value, found in offsets.items() if len(found) > 1}
+    if not twice:
+        return []
+    headers = list(_headers(data_dir / f"{final.topic}-{final.partition}"))
+    return [
+        f"{value} of {final.topic}-{final.partition}: " + ", ".join(_origin(headers, at) for at in found)
+        for value, found in twice.items()
+    ]
+
+
+def _origin(headers: list[BatchHeader], offset: int) -> str:
+    for header in headers:
+        if header.base_offset <= offset <= header.last_offset:
+            sequence = header.base_sequence + offset - header.base_offset
+            return (
+                f"offset {offset} (batch {header.base_offset} to {header.last_offset}, producer "
+                f"{header.producer_id}, epoch {header.producer_epoch}, base sequence {header.base_sequence}, "
+                f"so sequence {sequence}; leader epoch {header.leader_epoch}, "
+                f"timestamps {header.base_timestamp} to {header.max_timestamp})"
+            )
+    return f"offset {offset} (in no batch of this copy)"
+
+
 def _headers(directory: Path) -> Iterator[BatchHeader]:
     for path in sorted(directory.glob("*.log")):
         for batch in split_batches(memoryview(path.read_bytes())):

@@ -10,7 +10,7 @@ from typing import Final
 from millrace.sim.checkers import violations
 from millrace.sim.history import FinalRead, Happened
 from tests.cluster.cluster import Cluster
-from tests.cluster.load.final import Readings, read_copy
+from tests.cluster.load.final import Readings, doubled, read_copy
 from tests.cluster.load.java import JavaLoad
 from tests.cluster.load.readers import Member, Reader
 from tests.cluster.load.recorder import PATIENCE_S, Client, Recorder, now
@@ -155,7 +155,16 @@ class Workload:
         self._read_copies(final)
         self.recorder.note(*final)
         found = violations(self.recorder.history())
-        assert not found, "\n".join([*(str(each) for each in found[:20]), str(self._troubles())])
+        assert not found, "\n".join(
+            [*(str(each) for each in found[:20]), *self._origins(final), str(self._troubles())]
+        )
+
+    def _origins(self, final: list[FinalRead]) -> list[str]:
+        """Of what is there twice, for whoever has to find out why: by the first broker's copy."""
+        data_dir = next(iter(self.cluster.brokers.values())).data_dir
+        lines = [line for look in final for line in doubled(data_dir, look)[:10]]
+        # Readers of everything and readers of what is committed found the same.
+        return list(dict.fromkeys(lines))
 
     def _read(self, readings: Readings, topic: str) -> list[FinalRead]:
         return [look for partition in range(PARTITIONS) for look in readings.partition(topic, partition)]

@@ -27,6 +27,7 @@ from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, respo
 
 if TYPE_CHECKING:
     from millrace.broker.handlers.fetch.serving import Fetch
+    from millrace.broker.handlers.produce.refused_batches import RefusedBatches
     from millrace.broker.network.server import Server
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         "loop",
         "on_close",
         "out",
+        "refused_batches",
         "services",
         "shape_size",
         "start_task",
@@ -139,6 +141,8 @@ class Connection(asyncio.BufferedProtocol):
         """As its last request said that was decoded here: not a produce, a fetch or a quick one."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
+        self.refused_batches: RefusedBatches | None = None
+        """Of idempotent producers, while they may have more on its way."""
         self.last_fetch: Fetch | None = None
         """That of a consumer at the end of one partition, which asks for the same again and again."""
         self.last_heartbeat: object | None = None

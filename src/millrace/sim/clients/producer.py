@@ -30,6 +30,7 @@ PRODUCE_VERSION: Final = 12
 INIT_VERSION: Final = 4
 IN_FLIGHT_MAX: Final = 5
 PRODUCE_TIMEOUT_MS: Final = 5_000
+BETWEEN_BATCHES_S: Final = 0.02
 _BROKEN: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -164,13 +165,19 @@ class IdempotentProducer:
         answers: list[asyncio.Future[Any]] = []
         try:
             for batch in wanted:
+                if answers and batch.sequence % 2:
+                    # Something may happen to the broker between two that are on their way.
+                    await asyncio.sleep(BETWEEN_BATCHES_S)
                 request = produce_request(self.topic, partition, self._encode(batch))
                 answers.append(connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, request))
+            is_over = True
             for batch, answer in zip(wanted, answers, strict=True):
                 result = result_of(await answer_of(answer))
-                if not self._settle(partition, lane, batch, result):
-                    return False
-                client.served(address, asked_at, "Produce")
+                # Also what is said of those behind one that was refused: it must fit.
+                if batch in lane.batches and self._settle(partition, lane, batch, result):
+                    client.served(address, asked_at, "Produce")
+                else:
+                    is_over = False
         except Unanswered:
             connection.close()
             raise
@@ -178,7 +185,7 @@ class IdempotentProducer:
             for answer in answers:
                 # An answer that nobody waits for any more must not be reported as forgotten.
                 answer.cancel()
-        return True
+        return is_over
 
     def _encode(self, batch: Batch) -> bytes:
         now_ms = self.client.wall_ms()
@@ -190,23 +197,14 @@ class IdempotentProducer:
         )
 
     def _settle(self, partition: int, lane: _Lane, batch: Batch, result: PartitionProduceResponse) -> bool:
-        """Note the answer to the first batch that waits; False if those behind it have to be sent again."""
+        """Note the answer to a batch that waits; False if it has to be sent again."""
         client, code = self.client, ErrorCode(result.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            lane.batches.popleft()
-            for at, value in enumerate(batch.values):
-                offset = result.base_offset + at if result.base_offset >= 0 else -1
-                client.note(
-                    Acked(
-                        at=client.now(),
-                        producer=client.name,
-                        topic=self.topic,
-                        partition=partition,
-                        value=value,
-                        offset=offset,
-                    )
-                )
-                self.acked_count += 1
+            while lane.batches[0] is not batch:
+                # As librdkafka does: since no number may be left out, those before it are stored, too, though
+                # nobody has said where.
+                self._acknowledged(partition, lane.batches.popleft(), -1)
+            self._acknowledged(partition, lane.batches.popleft(), result.base_offset)
             return True
         if code in _BROKEN:
             self._break(partition, code)
@@ -226,6 +224,21 @@ class IdempotentProducer:
             self._give_up()
         client.forget_leader(self.topic)
         return False
+
+    def _acknowledged(self, partition: int, batch: Batch, base_offset: int) -> None:
+        client = self.client
+        for at, value in enumerate(batch.values):
+            client.note(
+                Acked(
+                    at=client.now(),
+                    producer=client.name,
+                    topic=self.topic,
+                    partition=partition,
+                    value=value,
+                    offset=base_offset + at if base_offset >= 0 else -1,
+                )
+            )
+            self.acked_count += 1
 
     def _break(self, partition: int, code: int) -> None:
         client = self.client

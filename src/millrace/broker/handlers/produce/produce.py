@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.handlers.produce.commit_answers import CommitAnswer
+from millrace.broker.handlers.produce.refused_batches import Place, code_behind_refused, note_refused
 from millrace.broker.handlers.produce.staging import STAGED_BYTES_MAX, StagedAnswer
 from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied
 from millrace.broker.network.dispatch import Api, Route
@@ -148,13 +149,16 @@ def _append_all(
                 or acks not in VALID_ACKS
                 or partition.topic in INTERNAL_TOPICS
             ):
-                results.append(_refused(services, topic, topic_id, index, records, acks))
+                refused = _refused(services, topic, topic_id, index, records, acks)
+                results.append(refused)
+                if records is not None:
+                    reply.note_refused(_place(topic, topic_id, index), records, refused.error_code)
             elif partition.log.prepares_batches:
                 # The buffer will be read into again before the preparation ends.
-                reply.unprepared.append((results, len(results), partition, bytearray(records)))
+                reply.unprepared.append((results, len(results), partition, topic_id, bytearray(records)))
                 results.append(PartitionResult(index))
             else:
-                reply.append(results, partition, records, now_ms)
+                reply.append(results, partition, topic_id, records, now_ms)
 
 
 def _append_one(
@@ -172,6 +176,16 @@ def _append_one(
     """One partition, acknowledged: if all goes well the answer is made in one step."""
     log = partition.log
     partition.stats.produces += 1
+    if connection.refused_batches is not None:
+        place = _place(partition.topic, topic_id, partition.index)
+        code = code_behind_refused(connection, place, partition, records)
+        if code is not None:
+            partition.stats.produces_failed += 1
+            reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
+            result = PartitionResult(partition.index, code)
+            reply.topics.append(TopicResult(partition.topic, topic_id, [result]))
+            reply.finish()
+            return
     staging = connection.services.staging
     if (
         (staging.is_worthwhile or staging.is_time_to_try())
@@ -187,7 +201,9 @@ def _append_one(
     except MillraceError as error:
         partition.stats.produces_failed += 1
         reply = _Reply(connection, route, correlation_id, started, acks, timeout_ms)
-        reply.topics.append(TopicResult(partition.topic, topic_id, [_failure(partition.index, error)]))
+        result = _failure(partition.index, error)
+        reply.topics.append(TopicResult(partition.topic, topic_id, [result]))
+        reply.note_refused(_place(partition.topic, topic_id, partition.index), records, result.error_code)
         reply.finish()
         return
     wakeups = connection.services.wakeups
@@ -293,7 +309,7 @@ class _Reply:
         self.gate: TransactionGate | None = None
         """Set for a producer with a transactional id."""
         self.topics: list[TopicResult] = []
-        self.unprepared: list[tuple[list[PartitionResult], int, Partition, bytearray]] = []
+        self.unprepared: list[tuple[list[PartitionResult], int, Partition, TopicId | None, bytearray]] = []
         self._waits: list[tuple[list[PartitionResult], int, Partition, Appended]] | None = None
         self._open = 0
         self._slot: Slot | None = None
@@ -303,12 +319,19 @@ class _Reply:
         self,
         results: list[PartitionResult],
         partition: Partition,
+        topic_id: TopicId | None,
         records: memoryview,
         now_ms: int,
         at: int | None = None,
     ) -> None:
         """Append to one partition and note the result, at its place if it has one already."""
         partition.stats.produces += 1
+        place = _place(partition.topic, topic_id, partition.index)
+        code = code_behind_refused(self._connection, place, partition, records)
+        if code is not None:
+            partition.stats.produces_failed += 1
+            _put(results, PartitionResult(partition.index, code), at)
+            return
         try:
             if self._acks == ALL_REPLICAS:
                 partition.refuse_if_too_few_replicas()
@@ -324,6 +347,7 @@ class _Reply:
             if isinstance(error, NotLeader):
                 elsewhere = self._connection.services.leader_elsewhere(partition)
                 result = result._replace(current_leader=elsewhere)
+            self.note_refused(place, records, result.error_code)
         else:
             log = partition.log
             result = PartitionResult(
@@ -333,10 +357,12 @@ class _Reply:
                 self._acks == ALL_REPLICAS or (self._acks == 1 and log.commits_on_flush)
             ):
                 self.await_commit(results, len(results) if at is None else at, partition, appended)
-        if at is None:
-            results.append(result)
-        else:
-            results[at] = result
+        _put(results, result, at)
+
+    def note_refused(self, place: Place, records: memoryview, code: int) -> None:
+        """Those behind a batch that its producer has to send again are not to come before it."""
+        if self._acks:
+            note_refused(self._connection, place, records, code)
 
     def await_commit(
         self, results: list[PartitionResult], at: int, partition: Partition, appended: Appended
@@ -349,7 +375,7 @@ class _Reply:
     async def prepare_and_append(self, services: Services) -> None:
         """For topics whose batches are looked into: check and recompress off the loop, then append."""
         loop = asyncio.get_running_loop()
-        for results, at, partition, records in self.unprepared:
+        for results, at, partition, topic_id, records in self.unprepared:
             now_ms = services.clock.wall_ms()
             try:
                 work = partial(prepare, memoryview(records), partition.log.config, now_ms=now_ms)
@@ -358,7 +384,7 @@ class _Reply:
                 partition.stats.produces_failed += 1
                 results[at] = _failure(partition.index, error)
             else:
-                self.append(results, partition, ready, now_ms, at)
+                self.append(results, partition, topic_id, ready, now_ms, at)
         self.finish()
 
     def finish(self) -> None:
@@ -433,6 +459,17 @@ class _Reply:
         if not named or self._route.version < LEADERS_FROM:
             return ()
         return self._connection.services.endpoints_of(named, self._connection.endpoint.listener)
+
+
+def _place(topic: str, topic_id: TopicId | None, index: int) -> Place:
+    return (topic if topic_id is None else topic_id), index
+
+
+def _put(results: list[PartitionResult], result: PartitionResult, at: int | None) -> None:
+    if at is None:
+        results.append(result)
+    else:
+        results[at] = result
 
 
 def _failure(index: int, error: MillraceError) -> PartitionResult:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from millrace.broker.handlers.produce.refused_batches import note_refused
 from millrace.broker.network.connection import Slot
 from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
@@ -56,6 +57,12 @@ class StagedAnswer(Slot):
         self.started = started
         self.topic_id = topic_id
 
+    def refuse(self, partition: Partition, records: memoryview, error: MillraceError) -> None:
+        topic = partition.topic if self.topic_id is None else self.topic_id
+        if self._connection is not None:
+            note_refused(self._connection, (topic, partition.index), records, error_code(error))
+        self.complete(_failure_frame(partition, self, error))
+
 
 class Staging:
     def __init__(self, wakeups: Wakeups) -> None:
@@ -91,7 +98,7 @@ class Staging:
             appended = partition.append(records, now_ms, token=answer)
         except MillraceError as error:
             partition.stats.produces_failed += 1
-            answer.complete(_failure_frame(partition, answer, error))
+            answer.refuse(partition, records, error)
             return
         if appended is STAGED:
             partitions = self._partitions
@@ -147,7 +154,7 @@ class Staging:
             route.stats.record(now - answer.started)
             try:
                 if error is not None:
-                    answer.complete(_failure_frame(partition, answer, error))
+                    answer.refuse(partition, memoryview(batch[0]), error)
                     continue
                 if log.config.timestamp_log_append:
                     append_time_ms = batch[3]

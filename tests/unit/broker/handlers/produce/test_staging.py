@@ -20,6 +20,7 @@ from millrace.log.segments import segment as segment_module
 from millrace.replica.partition import Partition, TopicStats
 from millrace.replica.waiting import Newest
 from millrace.sim.volume import SimVolume
+from millrace.wire.error_codes import ErrorCode
 from tests.unit.log.support import NOW_MS, TOPIC_ID, Disk, batch_of
 
 
@@ -57,7 +58,12 @@ class Broker:
         self.staging = Staging(Wakeups())
         self.connection = cast(
             "Any",
-            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, take_place=lambda answer: None),
+            SimpleNamespace(
+                loop=self.disk.loop,
+                ticks=lambda: 0.0,
+                take_place=lambda answer: None,
+                refused_batches=None,
+            ),
         )
         self.partitions = [self._lead(TopicPartition("orders", index)) for index in range(3)]
 
@@ -93,6 +99,19 @@ def test_a_disk_that_refuses_leaves_nobody_unanswered(broker: Broker, suffix: st
     broker.volume.fail("write", code, path_contains=suffix)
     broker.end_turn()
     assert [len(answer.frames) for answer in answers] == [1] * 9
+
+
+def test_what_follows_staged_batches_that_were_not_written_waits_for_them(broker: Broker) -> None:
+    partition = broker.partitions[0]
+    place = partition.topic, partition.index
+    batches = [batch_of(b"x", producer_id=7, sequence=sequence) for sequence in range(3)]
+    for batch in batches[:2]:
+        broker.staging.append(broker.connection, Answer(broker.connection), partition, batch, NOW_MS)
+    broker.volume.fail("write", errno.EMFILE, path_contains=".log")
+    broker.end_turn()
+    refused = broker.connection.refused_batches
+    assert refused.code_behind(place, partition, batches[2]) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused.code_behind(place, partition, batches[0]) is None
 
 
 def test_an_answer_that_fails_leaves_nobody_else_unanswered(broker: Broker) -> None:
