@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.broker import refused_batches
 from millrace.broker.handlers import APIS
+from millrace.broker.handlers.produce import refused_batches
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.server import Server
@@ -30,7 +30,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch, split_batches
 from tests.unit.broker.handlers.broker import NODE_ID, NOW_MS, Broker
-from tests.unit.broker.test_collected_answers import FakeTransport
+from tests.unit.broker.network.test_wakeups import FakeTransport
 
 TOPIC: Final = "orders"
 PRODUCER: Final = 7
