@@ -95,8 +95,8 @@ def ask_and_meanwhile(
     async def play() -> Answer:
         asking = asyncio.ensure_future(ask(broker, *wanted, timeout_ms=LONG_MS))
         async with asyncio.timeout(5):
-            # The deletion takes a thread.
-            while last.low_watermark(lambda _: False) == 0:
+            # Not only deleted here, which takes a thread: it waits.
+            while not last._start_watchers:
                 await asyncio.sleep(0.001)
         for step in steps:
             for _ in range(20):
