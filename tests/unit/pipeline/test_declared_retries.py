@@ -54,13 +54,14 @@ def test_a_query_that_was_started_again_is_failing_until_it_gets_somewhere() -> 
     attempts.failed("no room", 0.0, is_outage=False)
     attempts.retry_at = None
     attempts.advanced(4)
-    assert attempts.is_failing
+    seen = [attempts.is_failing]
     attempts.advanced(5)
-    assert not attempts.is_failing
+    seen.append(attempts.is_failing)
     attempts.failed("no room", 0.0, is_outage=False)
     attempts.retry_at = None
     attempts.recovered()
-    assert not attempts.is_failing
+    seen.append(attempts.is_failing)
+    assert seen == [True, False, False]
 
 
 def test_an_outage_costs_no_tries_and_is_bounded_by_time() -> None:

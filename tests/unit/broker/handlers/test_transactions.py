@@ -36,6 +36,7 @@ from millrace.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from millrace.wire.produce_codec import TopicRecords
 from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
 
@@ -155,8 +156,8 @@ def test_a_batch_for_an_internal_topic_does_not_take_it_into_the_transaction(coo
         transactional=True,
     )
     gate = TransactionGate(coordinator.transactions, NAME, ADDS_PARTITIONS_FROM)
-    wanted = [(0, memoryview(bytearray(batch)))]
-    sent = [(name, None, wanted) for name in (OFFSETS_TOPIC, TRANSACTION_TOPIC, "orders")]
+    wanted: list[tuple[int, memoryview | None]] = [(0, memoryview(bytearray(batch)))]
+    sent: list[TopicRecords] = [(name, None, wanted) for name in (OFFSETS_TOPIC, TRANSACTION_TOPIC, "orders")]
 
     async def enter() -> None:
         await asyncio.gather(*gate.enter(coordinator.services.partitions, sent))
