@@ -532,6 +532,10 @@ def test_a_query_that_fails_ends_the_run_with_one_line(
     assert status["state"] == "failed"
     assert "this is why" in status["error"]
     assert "\n\tat " not in status["error"]
+    # Where it does not bury the line, and only there.
+    kept = state_directory(path, "p").trace_path.read_text(encoding="utf-8")
+    assert "\tat org.apache.spark" in kept
+    assert " bad: " in kept
 
 
 def test_the_command_reads_from_the_servers_it_is_told_and_shows_traces_if_asked(
