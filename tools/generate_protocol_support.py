@@ -35,7 +35,7 @@ NOTES: Final[dict[int, str]] = {
     "the internal topic, with as many replicas as there are brokers where more are wanted",
     11: "a draw between protocols goes to what the oldest member prefers; in Kafka it goes to any of them",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
-    21: "a compacted topic without `delete` refuses, as in Kafka",
+    21: "waits for all replicas that are alive; a compacted topic without `delete` refuses; both as in Kafka",
     22: "version 6, which keeps a prepared transaction for two-phase commit, is not stable in Kafka 4.3 and "
     "not served",
     26: "the markers are written before the answer leaves, where this broker leads all partitions: the next "

@@ -9,9 +9,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from millrace.core.ids import TopicPartition
+from millrace.log.disk.volume import DiskVolume
+from millrace.log.segments.checkpoints import LOG_START_OFFSETS, read_offsets
 from millrace.wire.records import Record, build_batch
 from tests.cluster.cluster import DEADLINE_S, Cluster
-from tests.harness.process import eventually
+from tests.harness.process import BrokerProcess, eventually
 from tests.harness.protocol import (
     FETCH_VERSION,
     PRODUCE_VERSION,
@@ -109,6 +112,12 @@ def test_a_killed_leader_loses_nothing_and_comes_back_in_sync(cluster: Cluster) 
     eventually(lambda: cluster.have_same_log(topic, 0), DEADLINE_S)
 
 
+def log_start(broker: BrokerProcess, topic: str) -> int:
+    """Where the broker's copy of the first partition begins, as its disk says."""
+    path = broker.data_dir / LOG_START_OFFSETS
+    return read_offsets(DiskVolume(), str(path)).get(TopicPartition(topic, 0), 0)
+
+
 def test_a_replica_comes_back_to_a_log_that_begins_inside_of_a_batch(cluster: Cluster) -> None:
     """Records are deleted up to the middle of a batch, as Kafka Streams does, while a replica is away."""
     topic = unique_name("purged")
@@ -130,6 +139,9 @@ def test_a_replica_comes_back_to_a_log_that_begins_inside_of_a_batch(cluster: Cl
         place = confluent_kafka.TopicPartition(topic, 0, 55)
         deleted = next(iter(cluster.admin.delete_records([place]).values())).result(30)
         assert deleted.low_watermark == 55
+        # The answer waited for whoever could delete, and not for the one that is away.
+        for node_id, broker in cluster.brokers.items():
+            assert log_start(broker, topic) == (55 if node_id != away_id else 0)
         cluster.brokers[away_id].start()
         eventually(lambda: cluster.is_in_sync(topic), DEADLINE_S)
         write(1)

@@ -27,7 +27,7 @@ ALL_THE_TIME = {
     "settings, requests",
     [
         pytest.param(ALL_THE_TIME, 6, id="3000-partitions"),
-        pytest.param({}, 48, id="24000-partitions", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+        pytest.param({}, 48, id="24000-partitions", marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
     ],
 )
 def test_thousands_of_topics_are_created_in_a_row(

@@ -20,7 +20,7 @@ from millrace.pipeline.declared.check.builtin_functions import BUILTIN_FUNCTIONS
 from millrace.pipeline.declared.check.check import load
 from millrace.pipeline.declared.check.deep import examine_deeply, plans
 from millrace.pipeline.declared.language.model import JdbcSink, Sink, TopicSource
-from millrace.pipeline.declared.run import sinks
+from millrace.pipeline.declared.run import jdbc, sinks
 from millrace.pipeline.declared.run.jdbc import Target
 from millrace.pipeline.declared.run.retries import RetryLimits
 from millrace.pipeline.declared.run.runner import QueryFailed, Runner
@@ -178,6 +178,29 @@ def test_a_batch_that_comes_again_changes_nothing_in_a_database(spark: SparkSess
         target.write_batch(frame, "query", batch_id)
     rows = spark.read.format("jdbc").options(url=url, dbtable="numbers").load().collect()
     assert sorted(row["n"] for row in rows) == [1, 2, 3]
+
+
+def test_a_run_older_than_what_a_database_holds_is_refused_and_not_taken_for_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The marker of a run is the time of its start. If a clock went back, the rows of the next run would be
+    taken for written already, without a word."""
+    from millrace.pipeline.declared.language.mistakes import Mark
+
+    url = f"jdbc:derby:memory:clock{tmp_path.name.replace('-', '')};create=true"
+    sink = JdbcSink(name="s", mark=Mark(1), view="v", url=url, table="numbers")
+
+    def write(job: str, version: int, number: int) -> None:
+        jdbc.write_once(spark.createDataFrame([(number,)], "n int"), sink, job, version)
+
+    write("job", 5, 1)
+    write("job", 5, 1)
+    with pytest.raises(jdbc.JdbcFailed, match=r"a later run \(5\) than this one \(4\)"):
+        write("job", 4, 2)
+    write("another", 4, 3)
+    write("job", 6, 4)
+    rows = spark.read.format("jdbc").options(url=url, dbtable="numbers").load().collect()
+    assert sorted(row["n"] for row in rows) == [1, 3, 4]
 
 
 COPY = """\
@@ -509,6 +532,10 @@ def test_a_query_that_fails_ends_the_run_with_one_line(
     assert status["state"] == "failed"
     assert "this is why" in status["error"]
     assert "\n\tat " not in status["error"]
+    # Where it does not bury the line, and only there.
+    kept = state_directory(path, "p").trace_path.read_text(encoding="utf-8")
+    assert "\tat org.apache.spark" in kept
+    assert " bad: " in kept
 
 
 def test_the_command_reads_from_the_servers_it_is_told_and_shows_traces_if_asked(

@@ -146,6 +146,30 @@ def test_a_follower_that_asks_again_at_once_for_what_it_cannot_use_is_found(
     assert "spinning" in [violation.check for violation in outcome.violations]
 
 
+def test_records_are_gone_on_all_brokers_when_their_deletion_is_answered() -> None:
+    """Whoever leads next has deleted them, too. The leader answered as soon as it had deleted alone."""
+    checked = 0
+
+    async def play(run: Run) -> None:
+        nonlocal checked
+        for _ in range(10):
+            await run.sleep(0.5, 2.0)
+            for partition in PARTITIONS:
+                work = delete_records_behind(run.admin, ORDERS, partition, lambda start, end: end - 1)
+                start = await run.by_admin(work)
+                assert start is not None
+                for node in run.nodes:
+                    assert node.broker is not None
+                    copy = node.broker.partitions.find(ORDERS, partition)
+                    assert copy is not None
+                    assert copy.log.log_start_offset >= start, (node.node_id, partition)
+                    checked += 1
+
+    outcome = run_scenario(1, play, BY_NAME[DELETE_RECORDS].plan, seconds=1.0)
+    assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
+    assert checked >= 30
+
+
 def test_taking_a_process_for_dead_that_came_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever refuses connections in its place would take its lease again and again."""
     monkeypatch.setattr(Peers, "_has_survived", lambda peers, broker: False)

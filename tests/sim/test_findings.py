@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from millrace.log.segments.checkpoints import PARTITION_METADATA
 from millrace.sim.cluster_scenarios import THREE
-from millrace.sim.run import Plan, Run, run_scenario
+from millrace.sim.run import ORDERS, Plan, Run, run_scenario
 
 FULL_S = 30.0
 
@@ -45,6 +46,36 @@ def test_followers_do_not_storm_a_leader_that_has_lost_its_lease() -> None:
     assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
     # Six pairs of brokers, each with a handful of answers a second.
     assert answers[0] <= 6 * 10 * 50, answers
+
+
+def test_a_flipped_bit_in_the_id_of_a_log_loses_no_record() -> None:
+    """The broker put the log aside as that of another topic, and began an empty one (F7)."""
+    ends: list[int] = []
+
+    async def flipped_id(run: Run) -> None:
+        (node,) = run.nodes
+        await run.sleep(5.0)
+        assert node.broker is not None
+        partition = node.broker.partitions.find(ORDERS, 0)
+        assert partition is not None
+        ends.append(partition.log.log_end_offset)
+        path = f"{partition.log.path}/{PARTITION_METADATA}"
+        await node.stop()
+        text = node.volume.read_bytes(path)
+        # The first letter of the id: the changed one may be no letter of an id, which is found out anyway.
+        at = text.index(b"topic_id: ") + len(b"topic_id: ")
+        bit = next(bit for bit in range(8) if chr(text[at] ^ 1 << bit).isalnum())
+        node.volume.flip_bit(path, at, bit)
+        node.start()
+        await run.cluster.until_ready()
+        assert node.broker is not None
+        partition = node.broker.partitions.find(ORDERS, 0)
+        assert partition is not None
+        ends.append(partition.log.log_end_offset)
+
+    outcome = run_scenario(1, flipped_id, Plan(with_groups=False), seconds=10.0)
+    assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
+    assert 0 < ends[0] <= ends[1], ends
 
 
 def _answers_to_followers(run: Run) -> int:

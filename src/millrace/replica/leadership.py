@@ -215,6 +215,15 @@ class Leadership:
                 lowest = end
         return lowest
 
+    def low_watermark(self, own_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+        """Where the log begins at the replica that has deleted least; -1 if one has not said so in this
+        epoch. Those that are gone delete when they come back."""
+        lowest = own_start_offset
+        for follower in self._followers.values():
+            if follower.log_start_offset < lowest and is_alive(follower.node_id):
+                lowest = follower.log_start_offset
+        return lowest
+
     def wish(
         self,
         *,

@@ -84,6 +84,7 @@ class Partition:
     __slots__ = (
         "_fetch_waiters",
         "_replica_readers",
+        "_start_watchers",
         "_uncommitted_bytes",
         "answer_staged",
         "flush_wanted",
@@ -147,6 +148,7 @@ class Partition:
         """Told what became of staged batches; set by whoever stages."""
         self._fetch_waiters: dict[FetchWaiter, None] = {}
         self._replica_readers: dict[ReplicaReader, None] = {}
+        self._start_watchers: dict[Callable[[], None], None] = {}
         self.waiting_produces = OffsetWaiters()
         log.settled = self._settled
 
@@ -180,6 +182,7 @@ class Partition:
             self._advance_high_watermark(committed, 0)
         if committed < log.log_end_offset:
             self.flush_wanted(self)
+        self._tell_start_watchers()
 
     def lead_replicas(self, leadership: Leadership) -> None:
         """Take up office for an epoch with followers; or take over what the metadata says of them now."""
@@ -199,6 +202,7 @@ class Partition:
             self.changed()
         self.require_replicas(in_sync_count=len(leadership.isr))
         self.commit_what_is_replicated()
+        self._tell_start_watchers()
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Somebody else leads, or nobody (-1). What waits to be committed here never will be by this
@@ -483,6 +487,8 @@ class Partition:
             self.commit_what_is_replicated()
         if leadership.note_high_watermark(node_id, log.high_watermark):
             self.isr_wanted(self)
+        if self._start_watchers:
+            self._tell_start_watchers()
         return True
 
     def replica_lost(self, node_id: int) -> None:
@@ -510,6 +516,20 @@ class Partition:
     def read_for_replica(self, offset: int, max_bytes: int, *, min_one: bool) -> LogSlice:
         """Whole batches up to the end of the log, committed or not."""
         return self.log.read(offset, max_bytes, self.log.log_end_offset, min_one)
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """The first offset that any replica still has, among those whose brokers are alive; -1 if not all of
+        them have said so."""
+        start_offset = self.log.log_start_offset
+        leadership = self.leadership
+        return start_offset if leadership is None else leadership.low_watermark(start_offset, is_alive)
+
+    def watch_start(self, watcher: Callable[[], None]) -> None:
+        """Have it called whenever a replica may have deleted records, or this broker leads no more."""
+        self._start_watchers[watcher] = None
+
+    def stop_watching_start(self, watcher: Callable[[], None]) -> None:
+        self._start_watchers.pop(watcher, None)
 
     def add_replica_reader(self, reader: ReplicaReader) -> None:
         self._replica_readers[reader] = None
@@ -545,6 +565,7 @@ class Partition:
             waiter.changed()
         for reader in self._replica_readers:
             reader.changed()
+        self._tell_start_watchers()
 
     def retire(self) -> None:
         """The partition is deleted, or lives on other brokers only."""
@@ -555,6 +576,10 @@ class Partition:
         self.leaders_count += 1
         self.waiting_produces.fail()
         self.changed()
+
+    def _tell_start_watchers(self) -> None:
+        for watcher in list(self._start_watchers):
+            watcher()
 
     def _advance_high_watermark(self, offset: int, size_bytes: int, newest: Newest | None = None) -> None:
         self.log.high_watermark = offset

@@ -120,6 +120,9 @@ def test_a_start_is_broken_off_by_what_cannot_go_on() -> None:
         with pytest.raises(Lost):
             await background.unless_fatal(asyncio.sleep(3_600))
         # It was not this task that was to be cancelled: what it does next goes on.
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
         await asyncio.sleep(1)
         await background.end()
 

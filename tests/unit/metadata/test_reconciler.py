@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
+from millrace.core.background import Background
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Epoch, NodeId, TopicId
 from millrace.metadata import reconciler as reconciler_module
@@ -28,6 +30,7 @@ from millrace.metadata.errors import StoreUnavailable
 from millrace.metadata.image import Image, TopicState
 from millrace.metadata.reconciler import Reconciler
 from tests.harness.background import background
+from tests.unit.metadata.virtual_time import run_virtually
 from tests.unit.metadata.worlds import apply, cluster, new_topic, topic_id
 
 ME = NodeId(1)
@@ -142,6 +145,29 @@ def test_the_present_image_is_made_so_at_the_start() -> None:
         assert world.reconciler.applied is image
 
     play(image, body)
+
+
+def test_what_a_bug_broke_off_is_made_so_without_another_change() -> None:
+    """Nobody would say again that the image has changed: the new topic would have no log until the next."""
+
+    async def main() -> None:
+        owner = Background(random.Random(1))
+        world = World(cluster(None))
+        await world.reconciler.start(owner)
+        errors = iter([ValueError("a bug")])
+
+        def fail_once() -> None:
+            if (error := next(errors, None)) is not None:
+                raise error
+
+        world.replicas.on_start = fail_once
+        async with asyncio.timeout(60):
+            calls = await world.do(new_topic("a", 1))
+        assert calls == [("start", "a", [0]), ("start", "a", [0])]
+        assert owner.failures.counts == {"metadata-reconcile": 1}
+        await owner.end()
+
+    run_virtually(main())
 
 
 def test_topics_come_grow_and_go() -> None:

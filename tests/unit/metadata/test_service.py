@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from millrace.core.background import ATTEMPTS_MAX, Background
 from millrace.core.ids import Epoch, NodeId
 from millrace.metadata.adoption import FoundLog
 from millrace.metadata.commands import (
@@ -34,6 +35,7 @@ from millrace.metadata.service import Metadata, NewTopic
 from millrace.metadata.store import Put
 from millrace.sim.store import MemoryStore
 from tests.harness.background import background
+from tests.unit.metadata.virtual_time import run_virtually
 from tests.unit.metadata.worlds import CountedIds, broker, topic_id
 
 
@@ -310,6 +312,31 @@ def test_a_store_that_goes_back_ends_the_broker() -> None:
             await set_back_while_running()
 
     run(body())
+
+
+def test_a_broker_that_fails_to_follow_the_metadata_again_and_again_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would act for ever on what is long gone."""
+    bug = ValueError("a bug")
+    tries = 0
+
+    async def fail(metadata: Metadata) -> None:
+        nonlocal tries
+        tries += 1
+        raise bug
+
+    async def body() -> None:
+        monkeypatch.setattr(Metadata, "_follow", fail)
+        owner = Background(random.Random(1))
+        metadata = Metadata(MemoryStore(), policy=Policy, ids=CountedIds(), chance=random.Random(1))
+        await metadata._begin(owner)
+        await asyncio.sleep(3_600)
+        assert owner.fatal is bug
+        assert tries == ATTEMPTS_MAX
+        await owner.end()
+
+    run_virtually(body())
 
 
 def test_commands_wait_until_this_broker_has_made_it_so() -> None:

@@ -4,15 +4,17 @@ what its last run may have lost."""
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 
 import pytest
 
+from millrace.core.background import ATTEMPTS_MAX, Background
 from millrace.core.override import override
 from millrace.metadata.committing import OPEN_MS_MAX
 from millrace.metadata.errors import NodeIdInUse, StoreUnavailable
 from millrace.metadata.image import NO_LEADER
-from millrace.metadata.session import MARGIN_SHARE, TAKEOVER_GRACE_MS, Tenure
+from millrace.metadata.session import MARGIN_SHARE, TAKEOVER_GRACE_MS, BrokerSession, Tenure
 from millrace.metadata.store import Compare, LeaseId, Put
 from millrace.sim.store import MemoryStore
 from tests.unit.metadata.brokers import TIMEOUT_MS, LocalBroker, cluster_of
@@ -392,6 +394,31 @@ def test_a_node_id_that_another_broker_holds_is_refused() -> None:
             assert waited_s >= (TIMEOUT_MS + TAKEOVER_GRACE_MS) / 1000
             other.crash()
             assert not cluster.any.session.is_fenced
+
+    run_virtually(body())
+
+
+@pytest.mark.parametrize("error", [NodeIdInUse(1, "another"), ValueError("a bug")])
+def test_a_broker_that_loses_its_place_for_good_or_cannot_keep_it_ends(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a lease it serves nobody, and nobody would see why."""
+    tries = 0
+
+    async def fail(session: BrokerSession) -> None:
+        nonlocal tries
+        tries += 1
+        raise error
+
+    async def body() -> None:
+        async with cluster_of(1) as cluster:
+            monkeypatch.setattr(BrokerSession, "_run", fail)
+            owner = Background(random.Random(1))
+            await cluster.any.session.enter(owner)
+            await asyncio.sleep(600)
+            assert owner.fatal is error
+            assert tries == (1 if isinstance(error, NodeIdInUse) else ATTEMPTS_MAX)
+            await owner.end()
 
     run_virtually(body())
 

@@ -44,6 +44,7 @@ class ReplicaTarget:
         "asked",
         "diverging",
         "error",
+        "follower_start_offset",
         "index",
         "is_held_back",
         "partition",
@@ -64,6 +65,8 @@ class ReplicaTarget:
         """The term in which the follower's log was last found to be a part of the leader's. In any other one
         it may have different records below a high watermark."""
         self.told_high_watermark = -1
+        self.follower_start_offset = -1
+        """Where the follower's log began when it last asked."""
         self.is_held_back = False
         """Waits for the quota of its leader; whatever is appended meanwhile, it is told when that is back."""
 
@@ -87,6 +90,15 @@ class ReplicaTarget:
         leadership = None if self.partition is None else self.partition.leadership
         return leadership is not None and self.session.node_id in leadership.replicas
 
+    def has_news(self, partition: Partition) -> bool:
+        """Whether there is something to tell beside records. Where the log begins is told until the follower
+        says that it has heard it: whoever deletes records may wait for that."""
+        partition_log = partition.log
+        return (
+            partition_log.high_watermark != self.told_high_watermark
+            or partition_log.log_start_offset > self.follower_start_offset
+        )
+
     def leave(self) -> None:
         if self.partition is not None:
             self.partition.remove_replica_reader(self)
@@ -107,7 +119,7 @@ class ReplicaSession:
         self.ready: dict[ReplicaTarget, None] = {}
         """With records, or an error to tell."""
         self.moved: dict[ReplicaTarget, None] = {}
-        """With a high watermark that the follower has not heard of."""
+        """With a high watermark, or a start, that the follower has not heard of."""
         self._wake: Callable[[], None] | None = None
         self._wake_later: Callable[[], None] | None = None
         self._release: Callable[[], None] | None = None
@@ -262,6 +274,7 @@ class ReplicaSessions:
         if target is None:
             target = session.targets[key] = ReplicaTarget(session, topic_id, asked.partition)
         target.asked = asked
+        target.follower_start_offset = asked.log_start_offset
         target.error = 0
         target.diverging = None
         partition = self._partitions.by_id.get(topic_id, {}).get(asked.partition)
@@ -280,7 +293,7 @@ class ReplicaSessions:
             session.ready[target] = None
         else:
             session.ready.pop(target, None)
-            if partition is not None and partition.log.high_watermark != target.told_high_watermark:
+            if partition is not None and target.has_news(partition):
                 session.moved[target] = None
 
     def _check(
@@ -341,7 +354,7 @@ class ReplicaSessions:
             by_topic.setdefault(target.topic_id, []).append(data)
         for target in session.moved:
             partition = target.partition
-            if partition is None or partition.log.high_watermark == target.told_high_watermark:
+            if partition is None or not target.has_news(partition):
                 continue
             if target.agreed_epoch != partition.leader_epoch:
                 continue

@@ -124,9 +124,9 @@ def request(
 
 
 def asked(
-    offset: int, *, last_epoch: int = -1, leader_epoch: int = LEADER_EPOCH, index: int = 0
+    offset: int, *, last_epoch: int = -1, leader_epoch: int = LEADER_EPOCH, index: int = 0, start: int = 0
 ) -> FetchPartition:
-    return FetchPartition(index, leader_epoch, offset, last_epoch, 0, 1 << 20)
+    return FetchPartition(index, leader_epoch, offset, last_epoch, start, 1 << 20)
 
 
 @pytest.fixture
@@ -184,6 +184,29 @@ def test_a_waiting_fetch_is_woken_by_an_append_at_once_and_by_the_high_watermark
     session.has_high_watermark(next(iter(session.targets.values())))
     leader.sessions.release(FOLLOWER)
     assert calls == ["now", "soon", "released"]
+
+
+def test_where_the_log_begins_is_told_until_the_follower_has_heard_it(leader: Leader) -> None:
+    """Records are deleted between an answer and the next question: nothing else might be told for hours, and
+    whoever deletes waits for the follower."""
+    leader.append(b"a", b"b")
+    session = leader.enter(None, asked(0))
+    leader.read(session)
+    leader.enter(session, asked(2, last_epoch=LEADER_EPOCH))
+    (data,) = leader.read(session)
+    assert (data.high_watermark, data.log_start_offset) == (2, 0)
+    # It names the partition for another reason, just when the records go.
+    next(iter(session.targets.values())).asked = None
+    leader.disk.run(leader.partition.log.delete_records_before(1))
+    leader.partition.changed()
+    assert leader.read(session) == []
+    for _ in range(2):
+        leader.enter(session, asked(2, last_epoch=LEADER_EPOCH))
+        (data,) = leader.read(session)
+        assert (data.log_start_offset, data.records) == (1, None)
+        assert leader.read(session) == [], "once for each question"
+    leader.enter(session, asked(2, last_epoch=LEADER_EPOCH, start=1))
+    assert leader.read(session) == []
 
 
 def test_another_history_is_told_and_does_not_count(leader: Leader) -> None:

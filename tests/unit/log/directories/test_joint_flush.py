@@ -154,6 +154,23 @@ def test_a_disk_is_synced_without_opening_anything(tmp_path: Path) -> None:
         disk.sync()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_directory_that_is_closed_lets_go_of_its_disk(tmp_path: Path) -> None:
+    """It is held open for a broker's whole life. Afterwards it would keep the disk from being unmounted."""
+    path = tmp_path.resolve() / "data"
+    disk = Disk(DiskVolume(), str(path))
+
+    def is_open() -> bool:
+        links = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        return any(entry.readlink() == path for entry in links)
+
+    assert is_open()
+    disk.close()
+    is_closed = not is_open()
+    disk.dispose()
+    assert is_closed
+
+
 @contextmanager
 def no_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

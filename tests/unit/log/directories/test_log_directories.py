@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import TopicId, TopicPartition, is_one_bit_off
 from millrace.log.errors import (
     DirectoryLocked,
     DuplicateLog,
@@ -17,6 +17,7 @@ from millrace.log.errors import (
     ReadOnlyDisk,
     StorageError,
 )
+from millrace.log.segments.checkpoints import read_partition_metadata, write_partition_metadata
 from millrace.sim.volume import SimVolume
 from tests.unit.log.disks import Disks
 from tests.unit.log.support import OTHER_TOPIC_ID, PARTITION, TOPIC_ID, append, read_values
@@ -57,6 +58,26 @@ def test_a_full_directory_leaves_new_logs_to_the_other(disks: Disks, sim_volume:
     disks.open()
     assert disks.home(PARTITION) == "/b"
     assert read_values(disks.log(PARTITION)) == [(0, b"a")]
+
+
+def test_a_log_whose_id_has_a_flipped_bit_on_disk_is_the_topics_still(
+    disks: Disks, sim_volume: SimVolume
+) -> None:
+    """It was put aside as a log of another topic, and an empty one begun in its place."""
+    append(disks.log(PARTITION), b"kept")
+    append(disks.log(OTHER), b"of another")
+    path, path_of_other = disks.log(PARTITION).path, disks.log(OTHER).path
+    disks.close()
+    near = TopicId(bytes([TOPIC_ID[0] ^ 0x10]) + TOPIC_ID[1:])
+    assert is_one_bit_off(near, TOPIC_ID)
+    write_partition_metadata(sim_volume, path, near)
+    write_partition_metadata(sim_volume, path_of_other, OTHER_TOPIC_ID)
+    disks.open()
+    disks.directories.doubt_ids({"orders": TOPIC_ID})
+    assert read_values(disks.log(PARTITION)) == [(0, b"kept")]
+    assert read_partition_metadata(sim_volume, path) == TOPIC_ID
+    # An id that no flipped bit explains is that of another topic.
+    assert read_values(disks.log(OTHER)) == []
 
 
 def test_a_failing_directory_takes_only_its_own_logs_along(disks: Disks, sim_volume: SimVolume) -> None:

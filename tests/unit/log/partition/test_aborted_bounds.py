@@ -46,7 +46,18 @@ def looked_into(log: PartitionLog, end_offset: int) -> list[int]:
     return [segment.base_offset for segment in log.aborted_bounds.touching(0, end_offset)]
 
 
-def test_only_segments_with_transactions_of_the_range_are_looked_into(disk: Disk) -> None:
+def test_only_segments_with_transactions_of_the_range_are_looked_into(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = TxnIndex.aborted_between
+    looks = 0
+
+    def counted(index: TxnIndex, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        nonlocal looks
+        looks += 1
+        return original(index, offset, end_offset)
+
+    monkeypatch.setattr(TxnIndex, "aborted_between", counted)
     log = disk.log()
     abort(log, 1)
     fill(log, 20)
@@ -62,7 +73,9 @@ def test_only_segments_with_transactions_of_the_range_are_looked_into(disk: Disk
         active = log.segments[-1].base_offset
         assert looked_into(log, began) == [0, active]
         assert looked_into(log, began + 1) == [0, ended_in, active]
+        looks = 0
         assert [each.producer_id for each in log.aborted_transactions(began, began + 1)] == [2]
+        assert looks == 1, "in the segment of the marker"
         # A roll makes nothing unknown.
         fill(log, 1)
         assert looked_into(log, began) == [0, log.segments[-1].base_offset]

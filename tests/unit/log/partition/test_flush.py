@@ -258,6 +258,28 @@ def test_a_flush_that_cannot_begin_forgets_no_file(
     assert [offset for offset, _ in read_values(log)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("operation", ["open", "sync"])
+def test_a_flush_that_lacks_descriptors_leaves_all_it_was_to_sync_to_the_next(
+    disk: Disk, sim_volume: SimVolume, operation: str
+) -> None:
+    """The log's own name in the data directory, the small file with the topic's id, and the files' names."""
+    log = disk.log()
+    append(log, b"first")
+    files, directories = list(log._files_to_sync or ()), list(log._directories_to_sync or ())
+    assert f"{log.path}/{checkpoints.PARTITION_METADATA}" in files
+    assert sorted(directories) == [disk.path, log.path]
+    sim_volume.fail(operation, errno.EMFILE, path_contains=".log", times=1)
+    with pytest.raises(TooManyOpenFiles):
+        disk.run(log.flush())
+    assert log.flushed_offset == 0
+    assert set(files) <= set(log._files_to_sync or ())
+    assert sorted(log._directories_to_sync or ()) == sorted(directories)
+    disk.run(log.flush())
+    assert log.flushed_offset == 1
+    assert not log._files_to_sync
+    assert not log._directories_to_sync
+
+
 def test_a_truncation_returns_when_its_cut_is_on_the_disk(
     disk: Disk, sim_volume: SimVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:

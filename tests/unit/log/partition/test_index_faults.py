@@ -127,6 +127,31 @@ def test_a_bug_behind_the_write_is_told_to_all_who_staged_and_doubles_nothing(
     assert [offset for offset, _ in read_values(log)] == list(range(6))
 
 
+@pytest.mark.parametrize("way", [_lead, _write_own, _replicate])
+def test_a_bug_behind_the_write_gives_no_offset_twice(
+    disk: Disk, way: Callable[[PartitionLog, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is in the file, whoever was told that it failed: the log's end is behind it."""
+    log = disk.log()
+    original = Segment.note
+    bugs = iter([RuntimeError("a bug")])
+
+    def fail_once(segment: Segment, position: int, size: int, base: int, last: int, time: int) -> None:
+        if base == 3 and (bug := next(bugs, None)) is not None:
+            raise bug
+        original(segment, position, size, base, last, time)
+
+    monkeypatch.setattr(Segment, "note", fail_once)
+    for number in range(3):
+        way(log, number)
+    with pytest.raises(RuntimeError):
+        way(log, 3)
+    assert log.log_end_offset == 4
+    way(log, 4)
+    log.high_watermark = log.log_end_offset
+    assert read_values(log) == [(number, b"%d" % number) for number in range(5)]
+
+
 def test_an_owner_that_fails_does_not_fail_the_next_append(disk: Disk) -> None:
     log = disk.log()
     _lead(log, 0)

@@ -193,6 +193,17 @@ def test_a_first_batch_that_is_repeated_after_a_crash_has_the_same_records(optio
     query.assert_without_gap(P0, planned[P0].start)
 
 
+def test_a_query_asked_again_before_its_first_batch_is_written_down_begins_at_the_same_place() -> None:
+    brokers = Brokers({P0: Log(end=100)}, growth=5)
+    query = Query(brokers)
+    starts = []
+    for _ in range(3):
+        assert query.plan()
+        starts.append(query.planned()[P0].start)
+        query.offsets.clear()
+    assert starts == [starts[0]] * 3
+
+
 def test_what_comes_while_a_query_is_down_before_its_first_record_is_read() -> None:
     brokers = Brokers({P0: Log(end=100)})
     query = Query(brokers)

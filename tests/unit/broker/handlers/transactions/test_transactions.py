@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from millrace.broker.handlers.produce.transaction_gate import ADDS_PARTITIONS_FROM, TransactionGate
 from millrace.broker.handlers.transactions import transactions
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.replica.leadership import Leadership
@@ -35,7 +36,9 @@ from millrace.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.unit.broker.handlers.broker import Broker
+from millrace.wire.produce_codec import TopicRecords
+from millrace.wire.records import Record, build_batch
+from tests.unit.broker.handlers.broker import NOW_MS, Broker
 
 NAME = "payments"
 
@@ -139,6 +142,30 @@ def test_clients_do_not_take_internal_topics_into_a_transaction(coordinator: Bro
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ]
     assert add(coordinator, producer, 4, "__consumer_offsets") == [0], "brokers do, for committed offsets"
+
+
+def test_a_batch_for_an_internal_topic_does_not_take_it_into_the_transaction(coordinator: Broker) -> None:
+    """It is refused when it is to be appended; and a transaction that had the partition would end with a
+    marker in it. Since Produce of version 12 a batch alone is enough to add its partition."""
+    producer_id, epoch = init(coordinator)
+    batch = build_batch(
+        [Record(0, NOW_MS, b"key", b"value")],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    gate = TransactionGate(coordinator.transactions, NAME, ADDS_PARTITIONS_FROM)
+    wanted: list[tuple[int, memoryview | None]] = [(0, memoryview(bytearray(batch)))]
+    sent: list[TopicRecords] = [(name, None, wanted) for name in (OFFSETS_TOPIC, TRANSACTION_TOPIC, "orders")]
+
+    async def enter() -> None:
+        await asyncio.gather(*gate.enter(coordinator.services.partitions, sent))
+
+    coordinator.run(enter())
+    (state,) = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[NAME]), 0).transaction_states
+    assert state.transaction_state == "Ongoing"
+    assert [topic.topic for topic in state.topics] == ["orders"]
 
 
 def offset_commit(producer: tuple[int, int], offset: int = 5) -> TxnOffsetCommitRequest:
