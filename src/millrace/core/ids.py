@@ -27,6 +27,8 @@ NO_PRODUCER_ID: Final = ProducerId(-1)
 
 
 class TopicPartition(NamedTuple):
+    """Names one partition; its text is the name of its directory."""
+
     topic: str
     partition: int
 

@@ -37,6 +37,8 @@ class Waits(Enum):
 
 
 class LaneFigures(NamedTuple):
+    """How much work waits in a lane, for `/metrics`."""
+
     name: str
     queued: int
     oldest_s: float

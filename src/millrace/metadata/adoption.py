@@ -22,6 +22,8 @@ KAFKA_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class FoundLog(NamedTuple):
+    """A log on the disk that the metadata may not know."""
+
     topic: str
     partition: int
     topic_id: TopicId | None

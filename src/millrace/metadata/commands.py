@@ -36,6 +36,8 @@ class DeleteTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions:
+    """Gives a topic more partitions; it never takes any away."""
+
     name: str
     count: int
     """How many the topic has afterwards."""
@@ -53,6 +55,8 @@ class AlterOperation(enum.IntEnum):
 
 
 class Alteration(NamedTuple):
+    """One change of one setting, as IncrementalAlterConfigs asks for it."""
+
     name: str
     operation: AlterOperation
     value: str | None
@@ -60,11 +64,15 @@ class Alteration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicResource:
+    """The settings of a topic."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerResource:
+    """The settings of a broker, or of all of them."""
+
     node_id: NodeId | None
     """None means the defaults of all brokers."""
 
@@ -195,6 +203,8 @@ class ElectLeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassign:
+    """Moves a partition to other brokers, or stops such a move."""
+
     topic: str
     partition: int
     replicas: Sequence[int] | None

@@ -29,6 +29,8 @@ LEFTOVER_AGE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
+    """What the controller does by itself, beside elections."""
+
     is_rebalance_enabled: bool
     rebalance_interval_ms: int
     imbalance_percent: int
@@ -38,6 +40,9 @@ class ControllerSettings:
 
 
 class ControllerTask:
+    """Holds the controller's office while this broker has it, and applies its rules when brokers come
+    and go."""
+
     def __init__(
         self,
         metadata: Metadata,

@@ -40,6 +40,8 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
+    """A topic with its partitions and its own settings."""
+
     name: str
     topic_id: TopicId
     partitions: tuple[PartitionState, ...]
@@ -51,6 +53,8 @@ class TopicState:
 
 
 class Endpoint(NamedTuple):
+    """Where a broker says that clients of one listener reach it."""
+
     listener: str
     host: str
     port: int
@@ -59,6 +63,8 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
+    """A broker as it registered, and what is known of it since."""
+
     node_id: NodeId
     incarnation: str
     """A fresh text for every start of the process."""
@@ -102,6 +108,8 @@ class DeletedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
+    """All metadata at one revision of the store. It never changes: a change makes the next image."""
+
     revision: int
     """The store's revision up to which everything is in here."""
     topology_revision: int

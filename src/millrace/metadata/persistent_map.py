@@ -32,6 +32,8 @@ class Difference(NamedTuple, Generic[K_co, V]):
 
 
 class PersistentMap(Mapping[K, V]):
+    """An immutable mapping whose changed copies share most of its buckets."""
+
     __slots__ = ("_buckets", "_length", "_mask")
 
     _buckets: list[dict[K, V]]

@@ -58,6 +58,8 @@ class Following(Protocol):
 
 
 class Reconciler:
+    """Makes the image so on this broker: creates and deletes logs, takes up roles, applies settings."""
+
     def __init__(
         self,
         metadata: Following,

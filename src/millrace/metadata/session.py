@@ -43,6 +43,8 @@ PASSING: Final = (StoreUnavailable, LeaseExpired, Conflict, TooManyConflicts)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
+    """How a broker keeps its lease in the cluster's store."""
+
     timeout_ms: int
     """The time of the lease: a broker that is silent for so long is replaced."""
     heartbeat_ms: int

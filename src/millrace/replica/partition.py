@@ -81,6 +81,9 @@ class TopicStats:
 
 
 class Partition:
+    """One partition on this broker, leader or follower: who may append and read, what is committed, who
+    waits."""
+
     __slots__ = (
         "_fetch_waiters",
         "_replica_readers",

@@ -9,6 +9,8 @@ from millrace.replica.partition import Partition, TopicStats
 
 
 class Partitions:
+    """The partitions that this broker holds, by name and by topic id."""
+
     def __init__(self) -> None:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[TopicId, dict[int, Partition]] = {}

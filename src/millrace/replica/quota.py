@@ -18,6 +18,8 @@ UNLIMITED: Final = 2**63 - 1
 
 
 class ReplicationQuota:
+    """A bucket of bytes that fills at a rate: what replication may take in a throttled direction."""
+
     __slots__ = ("_content", "_filled_at_s", "rate")
 
     def __init__(self) -> None:

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 
 class ApiKey(IntEnum):
+    """The number of each API in Kafka's protocol."""
+
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2

@@ -50,6 +50,8 @@ _DIVERGING: Final = struct.Struct(">iq")
 
 
 class FetchPartition(NamedTuple):
+    """One partition that a fetch asks for."""
+
     partition: int
     current_leader_epoch: int
     fetch_offset: int
@@ -66,12 +68,16 @@ class FetchTopic(NamedTuple):
 
 
 class ForgottenTopic(NamedTuple):
+    """Partitions that a client takes out of its fetch session."""
+
     topic: str
     topic_id: TopicId | None
     partitions: tuple[int, ...]
 
 
 class FetchRequest(NamedTuple):
+    """A decoded fetch, of whatever version."""
+
     replica_id: int
     replica_epoch: int
     max_wait_ms: int
@@ -104,6 +110,8 @@ class Slice(Protocol):
 
 
 class PartitionData(NamedTuple):
+    """What a fetch answers for one partition."""
+
     partition: int
     error_code: int
     high_watermark: int
@@ -119,6 +127,8 @@ class PartitionData(NamedTuple):
 
 
 class TopicData(NamedTuple):
+    """What a fetch answers for one topic."""
+
     topic: str
     topic_id: TopicId | None
     partitions: list[PartitionData]

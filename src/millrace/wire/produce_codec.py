@@ -51,6 +51,8 @@ ProduceRequest: TypeAlias = tuple[str | None, int, int, list[TopicRecords]]
 
 
 class PartitionResult(NamedTuple):
+    """What became of the records for one partition."""
+
     partition: int
     error_code: int = 0
     base_offset: int = -1
@@ -63,6 +65,8 @@ class PartitionResult(NamedTuple):
 
 
 class TopicResult(NamedTuple):
+    """What became of the records for one topic."""
+
     topic: str
     topic_id: TopicId | None
     partitions: list[PartitionResult]

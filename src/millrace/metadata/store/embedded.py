@@ -28,6 +28,8 @@ class _Waiting(NamedTuple):
 
 
 class EmbeddedStore:
+    """The store of a single broker: a SQLite file behind the interface that etcd has, too."""
+
     operations_max = 1_000_000
 
     def __init__(self, path: str, *, busy_timeout_ms: int = 2_000, lane: Executor | None = None) -> None:

@@ -35,6 +35,8 @@ UNFIT_VERSIONS: Final = ("3.5.0", "3.5.1", "3.5.2")
 
 
 class EtcdStore:
+    """The store that the brokers of a cluster share."""
+
     operations_max = OPERATIONS_MAX
 
     def __init__(self, settings: EtcdSettings) -> None:

@@ -35,6 +35,8 @@ _TOKEN_REFUSED: Final = ("invalid auth token", "revision of auth store is old")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdSettings:
+    """Where the members of etcd are, and how a broker shows them who it is."""
+
     endpoints: tuple[str, ...]
     """http://host:port or https://host:port each; a bare host:port is plain."""
     prefix: str = "millrace"

@@ -16,6 +16,8 @@ KEPT_CHANGES_MAX: Final = 5_000
 
 
 class ChangeFeed:
+    """Hands the changes of a store to those who follow it, and keeps the latest for those who come later."""
+
     def __init__(self, revision: int, *, kept_changes_max: int = KEPT_CHANGES_MAX) -> None:
         self.revision = revision
         self._compacted = revision

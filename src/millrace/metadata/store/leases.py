@@ -10,6 +10,8 @@ from millrace.metadata.store import LeaseId
 
 
 class LeaseTable:
+    """The leases of a store without an etcd: each ends by itself unless its holder renews it."""
+
     def __init__(self, on_end: Callable[[LeaseId], None]) -> None:
         self._on_end = on_end
         self._last_id = 0

@@ -56,6 +56,8 @@ class Written(NamedTuple):
 
 
 class SqliteFile:
+    """The SQLite file of the metadata, for one thread at a time."""
+
     def __init__(self, path: str, *, busy_timeout_ms: int) -> None:
         self.path = path
         self._busy_timeout_ms = busy_timeout_ms

@@ -49,6 +49,8 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
+    """One figure that a run of the analytics found, as a row of its table."""
+
     run_ms: int
     """When the run began, which names it."""
     topic: str

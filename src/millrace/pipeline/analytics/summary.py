@@ -44,6 +44,8 @@ class Distribution:
 
 @dataclass(slots=True)
 class TopicSummary:
+    """What the measurements say about one topic, ready to be shown."""
+
     topic: str
     runs: int = 0
     bucket_ms: int = 1000

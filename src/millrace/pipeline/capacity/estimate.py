@@ -53,6 +53,8 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
+    """What a plan allows for beside the load itself."""
+
     consumer_bytes_per_s: float = 10e6
     """What one consumer manages with the work that it does."""
     record_overhead_bytes: float = 12
@@ -72,6 +74,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """What a load needs: brokers, partitions, disks, network, each with the reason."""
+
     write_bytes_per_s: float
     disk_bytes: float
     disk_bytes_per_day: float

@@ -24,6 +24,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
+    """A load with the estimates that were made for it on paper, to compare a plan with."""
+
     name: str
     about: str
     load: Load

@@ -27,6 +27,8 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
+    """What an archive is to hold, and where."""
+
     root: str
     broker: BrokerOptions
     start: Literal["earliest", "latest"] = "earliest"

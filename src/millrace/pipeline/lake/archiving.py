@@ -46,6 +46,8 @@ class Pause(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveRun:
+    """Keeps the archives of some topics up to date, until it is stopped or has all."""
+
     spark: SparkSession
     topics: Sequence[str]
     options: ArchiveOptions

@@ -28,6 +28,8 @@ _VACUUM_CHECK_SETTING: Final = "spark.databricks.delta.retentionDurationCheck.en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
+    """What is done for the tables of an archive between appends."""
+
     compact_after: int | None = COMPACT_AFTER_APPENDS
     """Join small files once so many appends have come; None never does, 0 always."""
     retention_days: int | None = None

@@ -33,6 +33,8 @@ _ADAPTIVE_SETTING: Final = "spark.sql.adaptive.enabled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
+    """Which records of an archive come back, and into which topic."""
+
     root: str
     topic: str
     into: str

@@ -219,6 +219,8 @@ Sink: TypeAlias = TopicSink | TableSink | JdbcSink | ConsoleSink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
+    """A pipeline as its file declares it, checked: sources, steps and sinks that fit together."""
+
     name: str
     path: Path
     sources: Mapping[str, Source]

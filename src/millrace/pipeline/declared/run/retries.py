@@ -13,6 +13,8 @@ DELAY_MAX_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLimits:
+    """How long a run stays patient with queries that fail and brokers that are away."""
+
     retries: int = RETRIES
     """How often in a row a query is started again that fails while its brokers can be reached."""
     outage_timeout_s: float = OUTAGE_TIMEOUT_S

@@ -30,6 +30,8 @@ class AlreadyRunning(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
+    """What a run keeps beside its checkpoints: lock, status, the wish to stop, traces."""
+
     path: Path
 
     @property
