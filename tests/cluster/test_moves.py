@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cluster.cluster import DEADLINE_S, Cluster
 from tests.harness.java import JavaHost
 from tests.harness.millrace import MillraceProcess, run_millrace
-from tests.harness.process import eventually
+from tests.harness.process import eventually, throughout
 from tests.harness.topics import unique_name
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,7 @@ def test_a_throttled_move_keeps_its_rate_and_leaves_no_throttle(
     eventually(lambda: size_on(cluster.brokers[2], topic) > MEGABYTE, DEADLINE_S)
     # Producers are not held back: nobody waits for a replica that is not in sync.
     write(cluster, topic, 10_000)
-    time.sleep(1.5)
+    eventually(lambda: size_on(cluster.brokers[2], topic) > 2.5 * MEGABYTE, DEADLINE_S)
     size, elapsed_s = size_on(cluster.brokers[2], topic), time.monotonic() - began
     # What was saved up, what came since, and a batch or two.
     assert size <= (elapsed_s + 1.5) * MEGABYTE, (size, elapsed_s)
@@ -223,8 +223,8 @@ def test_a_new_broker_is_filled_by_itself_and_a_drained_one_stays_empty(
     assert topic_settings(cluster, topic) == {}
     assert fourth.stop() == 0
     fourth.start()
-    time.sleep(1.0)
-    assert replica_count(cluster, 4) == 0, "it is no new broker, and was emptied on purpose"
+    # It is no new broker, and was emptied on purpose.
+    throughout(lambda: replica_count(cluster, 4) == 0, 1.0)
 
     said = command(cluster, "fill", "4", "--execute", "--throttle", "100MB", "--wait")
     assert "6 partitions are to move" in said

@@ -12,7 +12,7 @@ from tests.compat.messages import Message
 from tests.compat.test_produce import confluent_outcome
 from tests.conftest import StartBroker
 from tests.harness.batches import batch, codec_of, headers_of
-from tests.harness.process import BrokerProcess, eventually
+from tests.harness.process import BrokerProcess, eventually, throughout
 from tests.harness.protocol import fetch_one, fetch_records, list_offset, produce, topic_id, topic_metadata
 from tests.harness.raw import INCREMENTAL_ALTER_CONFIGS, RawConnection
 from tests.harness.topics import admin_client, create_topic, unique_name, wait_for_topic
@@ -114,20 +114,25 @@ def test_segments_roll_at_the_new_size(broker: BrokerProcess) -> None:
     ConfluentClient().write(broker.bootstrap, topic, 0, messages, "none")
     assert len(list(directory.glob("*.log"))) == 1
     alter(broker, TOPIC, topic, segment_bytes=str(1 << 20))
-    time.sleep(0.5)
-    for _ in range(3):
+    written = 25
+
+    def has_rolled() -> bool:
+        nonlocal written
         ConfluentClient().write(broker.bootstrap, topic, 0, messages[:10], "none")
-    assert len(list(directory.glob("*.log"))) >= 3
-    received = ConfluentClient().read(broker.bootstrap, {(topic, 0): (0, 55)})
-    assert [message.offset for message in received] == list(range(55))
+        written += 10
+        return len(list(directory.glob("*.log"))) >= 3
+
+    eventually(has_rolled)
+    assert written <= 75, "the new size is a megabyte, and each write is one"
+    received = ConfluentClient().read(broker.bootstrap, {(topic, 0): (0, written)})
+    assert [message.offset for message in received] == list(range(written))
 
 
 def test_retention_by_time_begins_when_it_is_set(broker: BrokerProcess) -> None:
     topic = create_topic(broker.bootstrap, unique_name("by-time"), configs={"retention.ms": "-1"})
     old = [Message(key=None, value=b"%d" % number, timestamp_ms=now_ms() - DAY_MS) for number in range(10)]
     ConfluentClient().write(broker.bootstrap, topic, 0, old, "none")
-    time.sleep(1)
-    assert log_start(broker, topic) == 0
+    throughout(lambda: log_start(broker, topic) == 0, 1.0)
     alter(broker, TOPIC, topic, retention_ms="60000")
     eventually(lambda: log_start(broker, topic) == 10)
     # Offsets go on where they were (F22).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.examples.conftest import StartExample
-from tests.harness.process import BrokerProcess, eventually
+from tests.harness.process import BrokerProcess, eventually, throughout
 from tests.harness.topics import admin_client, create_topic, unique_name
 
 COUNT: Final = 60
@@ -101,7 +100,7 @@ def test_external_offsets_count_exactly_once(
     start_example("external_offsets_sqlite", topic, database, group="unused")
     eventually(lambda: sum(_counts(database).values()) >= COUNT, DEADLINE_S)
     # A repetition would come within this time, since everything that is left is sent at once.
-    time.sleep(0.3)
+    throughout(lambda: sum(_counts(database).values()) == COUNT, 0.3)
     assert _counts(database) == {str(number): 1 for number in range(COUNT)}
     with sqlite3.connect(database) as connection:
         offsets = connection.execute("SELECT partition, next_offset FROM offsets").fetchall()

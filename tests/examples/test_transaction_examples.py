@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.examples.conftest import KILLED, SESSION_MS, StartExample
-from tests.harness.process import BrokerProcess, eventually
+from tests.harness.process import BrokerProcess, eventually, throughout
 from tests.harness.topics import create_topic, unique_name
 from tools.kafka_distribution import PROJECT_ROOT
 
@@ -119,7 +118,7 @@ def test_committed_messages_end_in_the_table_exactly_once(
     start_example("exactly_once_to_sqlite", topic, database, group="unused")
     eventually(lambda: len(values_in(database)) >= COUNT, DEADLINE_S)
     # A repetition, or something that was aborted, would come within this time.
-    time.sleep(0.3)
+    throughout(lambda: len(values_in(database)) == COUNT, 0.3)
     assert sorted(values_in(database)) == sorted(f"kept {number}" for number in range(COUNT))
 
 

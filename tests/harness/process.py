@@ -37,6 +37,14 @@ def eventually(holds: Callable[[], bool], deadline_s: float = 15.0, pause_s: flo
         time.sleep(pause_s)
 
 
+def throughout(holds: Callable[[], bool], for_s: float, pause_s: float = 0.05) -> None:
+    """Watch that `holds()` stays so for a while; fail at the first moment at which it does not."""
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        assert holds(), f"not any more: {holds}"
+        time.sleep(pause_s)
+
+
 UNHURRIED: Final = {"log.initial.task.delay.ms": "3600000"}
 """Tests write old timestamps: retention must not take its first look, 30 s after the start, between two of
 their steps."""

@@ -39,6 +39,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KEYS = 60
 TURNS = 9
 EACH = 200
+ROUND_S = 0.5
+"""More than a round of the cleaner takes."""
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +185,7 @@ def _stop_cleaning(bootstrap: str, topic: str) -> None:
     before = consume(bootstrap, topic, 1)
     while True:
         # The cleaner may have been in the middle of a round.
-        time.sleep(0.5)
+        time.sleep(ROUND_S)
         now = consume(bootstrap, topic, 1)
         if now == before:
             return

@@ -15,7 +15,7 @@ from tests.compat.transactions.offsets import committed_offset
 from tests.compat.transactions.producers import CLIENTS, Answer, Producer, Record
 from tests.compat.transactions.reading import Partition, read_all, wait_until_stable
 from tests.conftest import StartBroker
-from tests.harness.process import BrokerProcess
+from tests.harness.process import BrokerProcess, eventually
 from tests.harness.topics import create_topic, unique_name
 
 STATES: Final = ("initialised", "begun", "flushed", "offsets sent", "committing", "committed", "aborted")
@@ -153,6 +153,7 @@ def test_no_commit_is_lost_or_split_by_repeated_kills(
     partitions = [(topic, number) for number in range(3)]
     kills, dice = (1 if against == "kafka" else 5), random.Random(11)
     stopping: list[bool] = []
+    progress = dict.fromkeys(CLIENTS, 0)
 
     def write_until_stopped(producer: Producer, client: str) -> list[str]:
         committed: list[str] = []
@@ -160,6 +161,7 @@ def test_no_commit_is_lost_or_split_by_repeated_kills(
             value = f"{client} {len(committed)}"
             producer.write(*((*where, value) for where in partitions))
             committed.append(value)
+            progress[client] = len(committed)
         return committed
 
     producers = {client: make(client) for client in CLIENTS}
@@ -172,7 +174,14 @@ def test_no_commit_is_lost_or_split_by_repeated_kills(
             time.sleep(dice.uniform(0.2, 0.8))
             own_broker.kill()
             own_broker.start()
-        time.sleep(1.0)
+        after_kills = dict(progress)
+        eventually(
+            lambda: (
+                any(work.done() for work in writing.values())
+                or all(progress[client] > after_kills[client] for client in CLIENTS)
+            ),
+            60,
+        )
         stopping.append(True)
         committed = {client: work.result(60) for client, work in writing.items()}
     wait_until_stable(bootstrap, partitions)
