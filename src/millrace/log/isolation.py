@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from millrace.core.ids import NO_EPOCH
 from millrace.log.errors import CorruptLog, FileMissing, StorageError
 from millrace.log.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.scanning import BatchReader
@@ -111,7 +112,7 @@ def _find_damage(
     )
     known = {damaged.position: damaged for damaged in segment.damage if damaged.size_bytes}
     found: list[DamagedRange] = []
-    position, next_offset = 0, segment.base_offset
+    position, next_offset, last_epoch = 0, segment.base_offset, NO_EPOCH
     while position < segment.size_bytes:
         damaged = known.get(position)
         if damaged is None:
@@ -123,10 +124,11 @@ def _find_damage(
                 and header[3] == MAGIC
                 and header[6] >= 0
                 and header[0] + header[6] - segment.base_offset <= RELATIVE_OFFSET_MAX
+                and not reader.is_contradicted(position, header, next_offset, last_epoch)
                 and (position != suspect or reader.sound_batch(position, next_offset) is not None)
             ):
                 position += LENGTH_END + header[1]
-                next_offset = max(next_offset, header[0] + header[6] + 1)
+                next_offset, last_epoch = max(next_offset, header[0] + header[6] + 1), header[2]
                 continue
             damaged = reader.damage_at(position, next_offset)
             found.append(damaged)
