@@ -1,8 +1,8 @@
 """Small text files beside the logs: offsets by partition, the clean-shutdown mark, the identity files.
 
-A file that is missing or damaged is "nothing known": whoever asks does the longer work instead. Nothing but a
-checksum tells a number that is still possible from the right one, and Kafka's layout has none. So each row ends
-with one that is written in blanks: Kafka splits rows at blanks, and reads what it would have written itself.
+A file that is missing or damaged is "nothing known": whoever asks does the longer work instead. Only a
+checksum tells a number that could be right from the one that was written, and Kafka's layout has none. So
+behind each row stands one in blanks: Kafka splits rows at blanks, and sees what it would have written itself.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def is_intact(line: str, *, fields: int) -> bool:
 
 def _lines(data: bytes) -> list[str] | None:
     """The rows, or None if there are not as many as the file says."""
-    lines = data.decode(errors="replace").splitlines()
+    # Only where a line was ended: one flipped bit makes other signs of which some end lines elsewhere.
+    lines = data.decode(errors="replace").removesuffix("\n").split("\n")
     try:
         return lines[2:] if int(lines[0]) == _VERSION and int(lines[1]) == len(lines) - 2 else None
     except (ValueError, IndexError):

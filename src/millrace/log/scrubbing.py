@@ -132,7 +132,15 @@ def check_beside(volume: Volume, stored: Stored, found: Scrubbed) -> Beside:
     rebuilt = not _are_indexes_right(volume, stored, found)
     if rebuilt:
         _rebuild_indexes(volume, stored)
-    return Beside(rebuilt, _aborted_if_wrong(volume, stored))
+    aborted = aborted_if_wrong(
+        volume,
+        stored.directory,
+        stored.base_offset,
+        stored.size_bytes,
+        log_start_offset=stored.log_start_offset,
+        compacted_end=stored.compacted_end,
+    )
+    return Beside(rebuilt, aborted)
 
 
 def scratch_path(directory: str) -> str:
@@ -191,33 +199,40 @@ def _rebuild_indexes(volume: Volume, stored: Stored) -> None:
     segment.close()
 
 
-def _aborted_if_wrong(volume: Volume, stored: Stored) -> tuple[AbortedTransaction, ...] | None:
+def aborted_if_wrong(
+    volume: Volume,
+    directory: str,
+    base_offset: int,
+    size_bytes: int,
+    *,
+    log_start_offset: int,
+    compacted_end: int,
+) -> tuple[AbortedTransaction, ...] | None:
     """What the batches say of aborted transactions, if the index says something else.
 
     Compaction takes batches away that entries still speak of, and without a snapshot it is not known who had
     a transaction open when the segment began: then nothing can be said."""
-    if stored.base_offset < max(stored.compacted_end, stored.log_start_offset):
+    if base_offset < max(compacted_end, log_start_offset):
         return None
     states: ProducerStates | None = ProducerStates()
-    if stored.base_offset > 0:
+    if base_offset > 0:
         try:
-            data = volume.read_bytes(segment_path(stored.directory, stored.base_offset, SNAPSHOT_SUFFIX))
+            data = volume.read_bytes(segment_path(directory, base_offset, SNAPSHOT_SUFFIX))
             states = decode_snapshot(data, now_ms=0)
         except FileMissing:
             return None
     if states is None:
         return None
-    segment = Segment(volume, stored.directory, stored.base_offset, stored.size_bytes)
+    segment = Segment(volume, directory, base_offset, size_bytes)
     wanted: list[AbortedTransaction] = []
     for position, header in segment.headers():
         if header[9] >= 0:
-            size_bytes = LENGTH_END + header[1]
-            batch = segment.file.read_at(position, size_bytes) if header[5] & CONTROL_BIT else b""
+            batch = segment.file.read_at(position, LENGTH_END + header[1]) if header[5] & CONTROL_BIT else b""
             aborted = apply_batch(states, header, batch, now_ms=0)
             if aborted is not None:
                 wanted.append(aborted)
     segment.close()
-    path = segment_path(stored.directory, stored.base_offset, TXN_INDEX_SUFFIX)
+    path = segment_path(directory, base_offset, TXN_INDEX_SUFFIX)
     present: list[AbortedTransaction] = []
     if volume.exists(path):
         file = volume.file(path)

@@ -351,8 +351,10 @@ class Segment:
                 raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Position and header of the batches from a batch's start on. Damaged ranges are left out."""
+        """Position and header of the batches from a batch's start on. Damaged ranges are left out, and an
+        offset that is not behind those before it is damage."""
         end = self.size_bytes if end is None else end
+        next_offset, offset_max = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
         read_at = self.file.handle().read_at
         damage = self._damaged_bytes()
         position, _ = self._behind_damage(position)
@@ -370,10 +372,16 @@ class Segment:
                 if len(chunk) < HEADER_SIZE:
                     raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
             header: tuple[int, ...] = HEADER.unpack_from(chunk, at)
-            length = header[1]
-            if length < BATCH_LENGTH_MIN or header[3] != MAGIC or position + LENGTH_END + length > end:
+            length, last_offset = header[1], header[0] + header[6]
+            if (
+                length < BATCH_LENGTH_MIN
+                or header[3] != MAGIC
+                or position + LENGTH_END + length > end
+                or not next_offset <= header[0] <= last_offset <= offset_max
+            ):
                 raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
             yield position, header
+            next_offset = last_offset + 1
             position += LENGTH_END + length
 
     def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:

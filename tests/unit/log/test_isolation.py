@@ -231,3 +231,17 @@ def test_an_offset_or_epoch_that_no_checksum_covers_is_judged_by_the_neighbours(
     log = stored.log()
     stored.check(log, (32, 33))
     assert log.latest_epoch == 0
+
+
+@pytest.mark.parametrize("batch", [0, 4, BATCHES - 1])
+def test_an_offset_that_has_changed_is_met_by_who_looks_for_the_batch(batch: int) -> None:
+    """On a leader, too, and long before the scrub: neither a wrong offset nor an empty answer."""
+    for byte, bit in [*((7, bit) for bit in range(1, 8)), (6, 0), (5, 3), (3, 0), (0, 7)]:
+        stored = Stored()
+        stored.disk.close()
+        first = (BATCHES + batch) * 2
+        stored.volume.flip_bit(stored.path(1), stored.batch_size * batch + byte, bit)
+        stored.disk.open()
+        stored.check(stored.log(), (first, first + 1))
+        assert [damaged.first_offset for _, damaged in damage_of(stored.log())] == [first], (byte, bit)
+        stored.disk.dispose()
