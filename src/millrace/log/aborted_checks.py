@@ -20,9 +20,9 @@ from millrace.log.errors import CorruptLog, FileMissing
 from millrace.log.quarantine import DamagedRange
 from millrace.log.txn_index import AbortedTransaction
 from millrace.log.volume import Volume
-from millrace.wire.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
+from millrace.wire.batch_header import CONTROL_BIT, HEADER, HEADER_SIZE, TRANSACTIONAL_BIT
 
-COMPARED_MAX: Final = 4096
+COMPARED_MAX: Final = 1024
 """Entries of one index that are compared with batches: whoever asked first waits for that."""
 _BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
@@ -63,10 +63,11 @@ class Batches:
             self._segments[number] = segment
         try:
             found = segment.locate(offset)
-            return None if found is None else next(segment.headers(found.position))[1]
+            data = b"" if found is None else segment.file.read_at(found.position, HEADER_SIZE)
         except (CorruptLog, FileMissing):
             # Whoever reads the batches finds that out.
             return None
+        return HEADER.unpack(data) if len(data) == HEADER_SIZE else None
 
     def close(self) -> None:
         for segment in self._segments.values():

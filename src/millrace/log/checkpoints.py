@@ -32,9 +32,7 @@ PARTITION_METADATA: Final = "partition.metadata"
 
 _VERSION: Final = 0
 _BLANKS: Final = " \t"
-_CHECKSUM_BITS: Final = 16
-_CHECKSUM_MASK: Final = (1 << _CHECKSUM_BITS) - 1
-_TO_BLANKS: Final = str.maketrans("01", _BLANKS)
+_BYTE_IN_BLANKS: Final = [f"{byte:08b}".translate(str.maketrans("01", _BLANKS)) for byte in range(256)]
 
 
 def format_lines(rows: Iterable[str]) -> bytes:
@@ -68,7 +66,9 @@ def _lines(data: bytes) -> list[str] | None:
 
 
 def _checksum(row: str) -> str:
-    return f"{crc32c(row.encode()) & _CHECKSUM_MASK:0{_CHECKSUM_BITS}b}".translate(_TO_BLANKS)
+    """Sixteen bits of it, a blank or a tab each."""
+    checksum = crc32c(row.encode())
+    return _BYTE_IN_BLANKS[checksum >> 8 & 0xFF] + _BYTE_IN_BLANKS[checksum & 0xFF]
 
 
 def read_offsets(volume: Volume, path: str) -> dict[TopicPartition, int]:

@@ -112,7 +112,7 @@ def _find_damage(
     )
     known = {damaged.position: damaged for damaged in segment.damage if damaged.size_bytes}
     found: list[DamagedRange] = []
-    position, next_offset, last_epoch = 0, segment.base_offset, NO_EPOCH
+    position, next_offset, last_epoch = 0, segment.base_offset, int(NO_EPOCH)
     while position < segment.size_bytes:
         damaged = known.get(position)
         if damaged is None:
