@@ -112,6 +112,7 @@ def _find_damage(
     )
     known = {damaged.position: damaged for damaged in segment.damage if damaged.size_bytes}
     found: list[DamagedRange] = []
+    before: tuple[int, int] | None = None
     position, next_offset, last_epoch = 0, segment.base_offset, int(NO_EPOCH)
     while position < segment.size_bytes:
         damaged = known.get(position)
@@ -127,11 +128,16 @@ def _find_damage(
                 and not reader.is_contradicted(position, header, next_offset, last_epoch)
                 and (position != suspect or reader.sound_batch(position, next_offset) is not None)
             ):
+                before = position, next_offset
                 position += LENGTH_END + header[1]
                 next_offset, last_epoch = max(next_offset, header[0] + header[6] + 1), header[2]
                 continue
+            if before is not None and reader.sound_batch(*before) is None:
+                # It was the length of that one that led here, past good batches.
+                position, next_offset = before
             damaged = reader.damage_at(position, next_offset)
             found.append(damaged)
+        before = None
         position += damaged.size_bytes
         next_offset = max(next_offset, damaged.next_offset)
     if has_lost_end and next_offset < upper_offset:

@@ -88,11 +88,15 @@ def _turn_one(run: Run, node: Node, followed: Sequence[str], *, is_only_copy: bo
     ]
     beside = [name for name in names if name.endswith(_BESIDE)]
     logs = [name for name in names if name.endswith(".log") and name not in run.damaged]
-    small = [name for name in names if name.endswith(_SMALL)]
+    small = [name for name in names if name.endswith(_SMALL) and name not in run.damaged]
     aborted = [name for name in _closed_aborted(names) if name.rpartition("/")[0] in followed]
     kind = run.chance.random()
     if small and kind < 0.3:
-        _turn_any(run, node, run.chance.choice(small))
+        name = run.chance.choice(small)
+        _turn_any(run, node, name)
+        if name.endswith(checkpoints.PARTITION_METADATA):
+            # With a second bit it would be the id of another topic, for all that anybody could tell.
+            run.damaged[name] = None
     elif aborted and kind < 0.4:
         _turn_any(run, node, run.chance.choice(aborted))
     elif beside and kind < 0.6:
