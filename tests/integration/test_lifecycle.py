@@ -57,7 +57,7 @@ def test_sigterm_stops_in_order_and_the_next_start_finds_all(start_millrace: Sta
     assert broker.stop() == 0
     assert mark.exists()
     recovery = (broker.data_dir / "recovery-point-offset-checkpoint").read_text()
-    assert f"{topic} 0 500" in recovery.splitlines()
+    assert f"{topic} 0 500" in [line.rstrip() for line in recovery.splitlines()]
 
     broker.start()
     assert broker.started_in_s < 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millrace.sim.checkers import violations
@@ -10,6 +12,7 @@ from millrace.sim.history import (
     AskedInVain,
     Assigned,
     Copying,
+    DeletionAsked,
     Event,
     FencedItself,
     FinalRead,
@@ -20,6 +23,7 @@ from millrace.sim.history import (
     OffsetFetched,
     OffsetsExpire,
     Polled,
+    RecordsStay,
     RefusedConnections,
     ReplicaRead,
     ReplicasWanted,
@@ -142,6 +146,11 @@ def checks_failed(*events: Event) -> list[str]:
 BROKEN: dict[str, tuple[Event, ...]] = {
     "lost": (sent(1), acked(1, 4), final(end=4)),
     "lost write": (sent(1), acked(1, 0), sent(2), acked(2, 1), final((1, 2))),
+    "hidden": (
+        RecordsStay(at=0),
+        DeletionAsked(at=1, topic=T, partition=0, before_offset=4),
+        replace(final((5, 1)), log_start=5),
+    ),
     "part of a transaction": (
         sent(1, transaction=1),
         acked(1, 0, transaction=1),
@@ -250,6 +259,12 @@ SOUND: dict[str, tuple[Event, ...]] = {
         MayBeLost(at=2, topic=T, partition=0, first_offset=0, last_offset=0),
         final(end=1),
     ),
+    "a log that begins where somebody asked it to": (
+        RecordsStay(at=0),
+        DeletionAsked(at=1, topic=T, partition=0, before_offset=5),
+        replace(final((5, 1)), log_start=5),
+    ),
+    "a log that retention has shortened": (replace(final((5, 1)), log_start=5),),
     "a group that moves on": (
         assigned("m1", 1),
         committed(5),

@@ -1,9 +1,9 @@
 """Bits that turn in any file of a log, flushed long ago or just now, while a broker runs or is down.
 
-Left out is what nobody can notice: a number of a checkpoint that is moved up, but not out of the log (where a
-log begins, and up to where it is committed); and the identity of a directory, with which a broker refuses to
-start. The base offset and the leader epoch of a batch and the index of aborted transactions have no checksum.
-The scrub finds them by comparing, so they are turned where nobody reads before it: on a follower.
+Left out is the identity of a directory, with which a broker refuses to start. The base offset and the leader
+epoch of a batch and the index of aborted transactions have no checksum. Whoever begins to read there finds
+them by comparing; for those who read past them, the scrub does. So they are turned where nobody reads before
+it: on a follower.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _SMALL: Final = (
     checkpoints.PARTITION_METADATA,
     LEADER_EPOCHS,
 )
-_MUST_NOT_RISE: Final = (checkpoints.HIGH_WATERMARKS, checkpoints.LOG_START_OFFSETS)
 _IN_A_HEADER: Final = 0.4
-_ADDED_AT_THE_END_MAX: Final = 100
 _WITHOUT_CHECKSUM: Final = (*range(8), *range(12, 16))
 """Base offset and leader epoch."""
 _HEADER_BYTES: Final = (8, 9, 10, 11, 16)
@@ -69,28 +67,20 @@ async def bits_on_one(run: Run) -> None:
 
 async def _turn_bits(run: Run, node: Node, *, is_only_copy: bool) -> None:
     how = run.chance.choice(("running", "stopped", "killed"))
-    held = _Held(node)
+    assert node.broker is not None
+    # The directories of logs that others lead, by what it knew while it ran.
+    followed = [each.log.path for each in node.broker.partitions if not each.is_leader]
     if how == "stopped":
         await node.stop()
     elif how == "killed":
         node.kill()
     for _ in range(run.chance.randint(1, 3)):
-        _turn_one(run, node, held, is_only_copy=is_only_copy)
+        _turn_one(run, node, followed, is_only_copy=is_only_copy)
     if how != "running":
         await start_again(run, node)
 
 
-class _Held:
-    """What a broker has, by what it knew while it ran."""
-
-    def __init__(self, node: Node) -> None:
-        assert node.broker is not None
-        self.followed = [each.log.path for each in node.broker.partitions if not each.is_leader]
-        """The directories of logs that others lead."""
-        self.ends = {each: log.log_end_offset for each, log in node.broker.directories.logs.items()}
-
-
-def _turn_one(run: Run, node: Node, held: _Held, *, is_only_copy: bool) -> None:
+def _turn_one(run: Run, node: Node, followed: Sequence[str], *, is_only_copy: bool) -> None:
     names = [
         name
         for name, inode in node.volume.names.items()
@@ -98,18 +88,22 @@ def _turn_one(run: Run, node: Node, held: _Held, *, is_only_copy: bool) -> None:
     ]
     beside = [name for name in names if name.endswith(_BESIDE)]
     logs = [name for name in names if name.endswith(".log") and name not in run.damaged]
-    small = [name for name in names if name.endswith(_SMALL)]
-    aborted = [name for name in _closed_aborted(names) if name.rpartition("/")[0] in held.followed]
+    small = [name for name in names if name.endswith(_SMALL) and name not in run.damaged]
+    aborted = [name for name in _closed_aborted(names) if name.rpartition("/")[0] in followed]
     kind = run.chance.random()
     if small and kind < 0.3:
-        _turn_small(run, node, run.chance.choice(small), held)
+        name = run.chance.choice(small)
+        _turn_any(run, node, name)
+        if name.endswith(checkpoints.PARTITION_METADATA):
+            # With a second bit it would be the id of another topic, for all that anybody could tell.
+            run.damaged[name] = None
     elif aborted and kind < 0.4:
         _turn_any(run, node, run.chance.choice(aborted))
     elif beside and kind < 0.6:
         _turn_any(run, node, run.chance.choice(beside))
     elif logs:
         name = run.chance.choice(logs)
-        odd = _WITHOUT_CHECKSUM if name.rpartition("/")[0] in held.followed else ()
+        odd = _WITHOUT_CHECKSUM if name.rpartition("/")[0] in followed else ()
         _turn_batch(run, node, name, odd, is_only_copy=is_only_copy)
 
 
@@ -127,21 +121,6 @@ def _closed_aborted(names: list[str]) -> list[str]:
         for name in names
         if name.endswith(".txnindex") and name.removesuffix(".txnindex") + ".log" not in last.values()
     ]
-
-
-def _turn_small(run: Run, node: Node, name: str, held: _Held) -> None:
-    """A bit of a file without a checksum, unless nobody could tell."""
-    volume = node.volume
-    before = checkpoints.read_offsets(volume, name) if name.endswith(_MUST_NOT_RISE) else {}
-    at, bit = run.chance.randrange(len(volume.names[name].content)), run.chance.randrange(8)
-    volume.flip_bit(name, at, bit)
-    after = checkpoints.read_offsets(volume, name) if before else {}
-    # An orderly end may add a little.
-    ends = {each: end + _ADDED_AT_THE_END_MAX for each, end in held.ends.items()}
-    if any(before.get(each, 0) < number <= ends.get(each, 0) for each, number in after.items()):
-        volume.flip_bit(name, at, bit)
-        return
-    run.cluster.note(f"a bit of {name} flips at {at}")
 
 
 def _turn_batch(run: Run, node: Node, name: str, odd_bytes: Sequence[int], *, is_only_copy: bool) -> None:

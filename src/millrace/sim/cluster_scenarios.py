@@ -52,6 +52,7 @@ THROTTLED: Final = replace(
 """Whoever is behind may have a few batches each second, and less than one where they are large."""
 SCRUBBING: Final = replace(
     THREE,
+    keeps_records=True,
     settings={**_FASTER, **bit_flips.SCRUBBING},
     topic_configs={**_SAFE, **bit_flips.SMALL_SEGMENTS},
 )

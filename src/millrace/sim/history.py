@@ -148,6 +148,20 @@ class MayBeLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsStay(Event):
+    """There is no retention: records are gone only where somebody asked for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionAsked(Event):
+    """Somebody asked for the deletion of all records before an offset."""
+
+    topic: str
+    partition: int
+    before_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Copying(Event):
     """From now on a copier brings each committed record of one topic into another exactly once."""
 

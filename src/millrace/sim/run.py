@@ -25,7 +25,7 @@ from millrace.sim.clients.producer import IdempotentProducer, Workload
 from millrace.sim.clients.transactional_producer import TransactionalProducer
 from millrace.sim.cluster import ClientFailed, Cluster, Node, TooLate
 from millrace.sim.few_epochs import few_epochs
-from millrace.sim.history import OffsetsExpire
+from millrace.sim.history import OffsetsExpire, RecordsStay
 from millrace.sim.loop import Stuck
 from millrace.sim.process import DiskSpeed, Process
 from millrace.sim.small_tails import small_tails
@@ -58,6 +58,8 @@ class Plan:
     with_groups: bool = True
     with_readers: bool = True
     """Whether anybody reads before the end."""
+    keeps_records: bool = False
+    """Whether there is no retention, of time or of bytes, so that nothing may be gone unasked."""
     session_timeout_ms: int = SESSION_TIMEOUT_MS
     """Of members of classic groups; those of the consumer protocol have what the settings say."""
     offsets_expire_ms: int | None = None
@@ -148,6 +150,8 @@ class Run:
             await self.create_topic(topic)
         # What is there to be copied can be compared with the copies only if these outlive it.
         await self.create_topic(COPIES, {"retention.ms": "-1"})
+        if self.plan.keeps_records:
+            self.cluster.history.add(RecordsStay(at=int(self.cluster.loop.time() * 1000)))
         if self.plan.offsets_expire_ms is not None:
             self.cluster.history.add(
                 OffsetsExpire(at=int(self.cluster.loop.time() * 1000), after_ms=self.plan.offsets_expire_ms)

@@ -67,7 +67,10 @@ async def topics_come_and_go_on_a_bad_disk(run: Run) -> None:
 SINGLE: Final = Plan()
 WITHOUT_TRANSACTIONS: Final = Plan(with_transactions=False)
 SCRUBBING: Final = Plan(
-    with_transactions=False, settings=bit_flips.SCRUBBING, topic_configs=bit_flips.SMALL_SEGMENTS
+    with_transactions=False,
+    keeps_records=True,
+    settings=bit_flips.SCRUBBING,
+    topic_configs=bit_flips.SMALL_SEGMENTS,
 )
 FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
 ROLLING: Final = Plan(

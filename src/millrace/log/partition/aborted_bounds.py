@@ -9,6 +9,7 @@ numbers all indexes are read once, in a thread; what is entered later is counted
 from __future__ import annotations
 
 import asyncio
+import logging
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.core.lanes import Waits
 from millrace.log.disk.volume import Volume
-from millrace.log.errors import StorageError
-from millrace.log.segments.segment import TXN_INDEX_SUFFIX, Segment
-from millrace.log.segments.txn_index import NOTHING_ABORTED, TxnSummary, summarize
+from millrace.log.errors import CorruptLog, FileMissing, StorageError
+from millrace.log.partition.aborted_checks import Batches, IndexCheck, Place, aborted_if_wrong
+from millrace.log.segments.segment import TXN_INDEX_SUFFIX, Segment, segment_path
+from millrace.log.segments.txn_index import NOTHING_ABORTED, AbortedTransaction, TxnSummary, summarize
 
 if TYPE_CHECKING:
     from millrace.log.partition.partition_log import PartitionLog
+
+logger: Final = logging.getLogger(__name__)
 
 _UNKNOWN: Final = -1
 """Below every offset: whoever does not know has to look."""
@@ -83,16 +87,34 @@ class AbortedBounds:
 async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segment]) -> None:
     """Read indexes in a thread of their disk. A failure teaches nothing: whoever looks meets it again."""
     segments = log.segment_list
-    paths = tuple(segment.path(TXN_INDEX_SUFFIX) for segment in unread)
+    number_of = {segment: number for number, segment in enumerate(segments)}
+    unread = [segment for segment in unread if segment in number_of]
+    places = tuple(
+        Place(segment.directory, segment.base_offset, segment.size_bytes, segment.damage)
+        for segment in segments
+    )
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.run_in_executor(volume.lane(Waits.READ, log.path), _read_all, volume, paths)
+        found = await loop.run_in_executor(
+            volume.lane(Waits.READ, log.path),
+            _read_all,
+            volume,
+            tuple(number_of[segment] for segment in unread),
+            places,
+            log.log_start_offset,
+            log.compacted_end,
+        )
     except StorageError:
         return
     if log.segment_list is not segments or log.is_closed:
         return
-    for segment, summary in zip(unread, found, strict=True):
+    for segment, (summary, wanted) in zip(unread, found, strict=True):
         index = segment.opened_txn_index
+        if wanted is not None:
+            if index is None or index.is_as_read(summary):
+                _replace(segment, wanted)
+            # Read again by the next one who asks.
+            continue
         if index is None and summary.entries_count:
             index = segment.txn_index
         if index is not None:
@@ -102,5 +124,49 @@ async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segm
             log.aborted_bounds.learned(segment, first_offset)
 
 
-def _read_all(volume: Volume, paths: Sequence[str]) -> list[TxnSummary]:
-    return [summarize(volume, path) for path in paths]
+def _replace(segment: Segment, aborted: Sequence[AbortedTransaction]) -> None:
+    logger.error("%s: its index of aborted transactions was wrong and is made again", segment.file.path)
+    try:
+        segment.replace_aborted(list(aborted))
+    except StorageError as error:
+        logger.warning("the index of aborted transactions of %s stays wrong: %s", segment.file.path, error)
+
+
+def _read_all(
+    volume: Volume,
+    numbers: Sequence[int],
+    places: Sequence[Place],
+    log_start_offset: int,
+    compacted_end: int,
+) -> list[tuple[TxnSummary, tuple[AbortedTransaction, ...] | None]]:
+    """What the indexes hold, and what those should hold that are wrong."""
+    batches = Batches(volume, places, log_start_offset=log_start_offset, compacted_end=compacted_end)
+    found = []
+    for number in numbers:
+        place = places[number]
+        check = IndexCheck(batches, number)
+        path = segment_path(place.directory, place.base_offset, TXN_INDEX_SUFFIX)
+        summary = summarize(volume, path, check.look)
+        wanted = None
+        if check.is_contradicted and not place.damage:
+            wanted = _wanted(volume, place, log_start_offset, compacted_end)
+        found.append((summary, wanted))
+    batches.close()
+    return found
+
+
+def _wanted(
+    volume: Volume, place: Place, log_start_offset: int, compacted_end: int
+) -> tuple[AbortedTransaction, ...] | None:
+    """What the batches say; None if they cannot tell."""
+    try:
+        return aborted_if_wrong(
+            volume,
+            place.directory,
+            place.base_offset,
+            place.size_bytes,
+            log_start_offset=log_start_offset,
+            compacted_end=compacted_end,
+        )
+    except (CorruptLog, FileMissing):
+        return None

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from millrace.core.ids import NO_EPOCH
 from millrace.log.disk.volume import Volume
 from millrace.log.errors import CorruptLog, FileMissing, StorageError
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
@@ -111,7 +112,8 @@ def _find_damage(
     )
     known = {damaged.position: damaged for damaged in segment.damage if damaged.size_bytes}
     found: list[DamagedRange] = []
-    position, next_offset = 0, segment.base_offset
+    before: tuple[int, int] | None = None
+    position, next_offset, last_epoch = 0, segment.base_offset, int(NO_EPOCH)
     while position < segment.size_bytes:
         damaged = known.get(position)
         if damaged is None:
@@ -123,13 +125,19 @@ def _find_damage(
                 and header[3] == MAGIC
                 and header[6] >= 0
                 and header[0] + header[6] - segment.base_offset <= RELATIVE_OFFSET_MAX
+                and not reader.is_contradicted(position, header, next_offset, last_epoch)
                 and (position != suspect or reader.sound_batch(position, next_offset) is not None)
             ):
+                before = position, next_offset
                 position += LENGTH_END + header[1]
-                next_offset = max(next_offset, header[0] + header[6] + 1)
+                next_offset, last_epoch = max(next_offset, header[0] + header[6] + 1), header[2]
                 continue
+            if before is not None and reader.sound_batch(*before) is None:
+                # It was the length of that one that led here, past good batches.
+                position, next_offset = before
             damaged = reader.damage_at(position, next_offset)
             found.append(damaged)
+        before = None
         position += damaged.size_bytes
         next_offset = max(next_offset, damaged.next_offset)
     if has_lost_end and next_offset < upper_offset:

@@ -17,7 +17,7 @@ from millrace.log.partition.appending import LogAppends
 from millrace.log.partition.isolation import isolate_in, past_damage, put_in_quarantine
 from millrace.log.partition.log_slice import EMPTY_SLICE, LogSlice
 from millrace.log.segments.quarantine import DamagedRange
-from millrace.log.segments.segment import Segment
+from millrace.log.segments.segment import Located, Segment
 from millrace.log.segments.txn_index import AbortedTransaction
 from millrace.wire.batch_header import HEADER
 
@@ -88,10 +88,12 @@ class PartitionLog(LogAppends):
                 if not is_last and offset < self._bases[number] > self.compacted_end:
                     self._end_is_missing(segment, offset, self._bases[number])
                 continue
-            if found.base_offset >= limit_offset:
-                return EMPTY_SLICE
             start = found.position
             upper = self.log_end_offset if is_last else self._segments[number + 1].base_offset
+            if found.base_offset > offset and found.end == segment.size_bytes:
+                _check_last(segment, found, upper)
+            if found.base_offset >= limit_offset:
+                return EMPTY_SLICE
             end = segment.size_bytes if limit_offset >= upper else segment.end_before(limit_offset)
             for damaged in segment.damage:
                 if damaged.position > start:
@@ -260,3 +262,10 @@ class PartitionLog(LogAppends):
     async def replace_segments(self, old: list[int], new: list[int]) -> bool:
         """Put `.cleaned` files (by base offset) in the place of segments; False if those are gone."""
         return await segment_swap.replace_segments(self, old, new)
+
+
+def _check_last(segment: Segment, found: Located, upper_offset: int) -> None:
+    """The last batch of a segment, found where another one was looked for, must end before the next one."""
+    header = next(segment.headers(found.position))[1]
+    if header[0] + header[6] >= upper_offset:
+        raise CorruptLog(segment.file.path, found.position, offset=header[0], next_offset=None)

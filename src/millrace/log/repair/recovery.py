@@ -315,8 +315,10 @@ def _recover_producers(
     now_ms: int,
 ) -> ProducerStates:
     """From the newest snapshot before the scan: what comes after it may have been written and lost again."""
-    for segment in segments:
-        if volume.exists(segment.path(TXN_INDEX_SUFFIX)):
+    for number, segment in enumerate(segments):
+        # What ends before the scan has nothing to lose, and a wrong entry could have it lose the others.
+        is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= scan_offset
+        if not is_before and volume.exists(segment.path(TXN_INDEX_SUFFIX)):
             segment.txn_index.truncate_to(scan_offset)
 
     def work() -> tuple[ProducerStates, list[tuple[Segment, AbortedTransaction]]]:

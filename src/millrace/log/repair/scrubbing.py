@@ -12,22 +12,19 @@ from typing import Final
 
 from millrace.log.disk.volume import FileHandle, Volume
 from millrace.log.errors import FileMissing
+from millrace.log.partition.aborted_checks import aborted_if_wrong
 from millrace.log.segments.offset_index import ENTRY as OFFSET_ENTRY
 from millrace.log.segments.quarantine import DamagedRange
 from millrace.log.segments.scanning import BatchReader
 from millrace.log.segments.segment import (
     OFFSET_INDEX_SUFFIX,
-    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     Segment,
     segment_path,
 )
 from millrace.log.segments.time_index import ENTRY as TIME_ENTRY
-from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex
-from millrace.log.state.producer_state import ProducerStates, decode_snapshot
-from millrace.log.state.transactions import apply_batch
-from millrace.wire.batch_header import CONTROL_BIT, HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+from millrace.log.segments.txn_index import AbortedTransaction
+from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
 
 SCRATCH_DIRECTORY: Final = "scrub"
 """In a log's directory: where indexes are made again."""
@@ -132,7 +129,15 @@ def check_beside(volume: Volume, stored: Stored, found: Scrubbed) -> Beside:
     rebuilt = not _are_indexes_right(volume, stored, found)
     if rebuilt:
         _rebuild_indexes(volume, stored)
-    return Beside(rebuilt, _aborted_if_wrong(volume, stored))
+    aborted = aborted_if_wrong(
+        volume,
+        stored.directory,
+        stored.base_offset,
+        stored.size_bytes,
+        log_start_offset=stored.log_start_offset,
+        compacted_end=stored.compacted_end,
+    )
+    return Beside(rebuilt, aborted)
 
 
 def scratch_path(directory: str) -> str:
@@ -189,48 +194,3 @@ def _rebuild_indexes(volume: Volume, stored: Stored) -> None:
     for handle in segment.handles_to_sync(with_indexes=True)[1:]:
         handle.sync()
     segment.close()
-
-
-def _aborted_if_wrong(volume: Volume, stored: Stored) -> tuple[AbortedTransaction, ...] | None:
-    """What the batches say of aborted transactions, if the index says something else.
-
-    Compaction takes batches away that entries still speak of, and without a snapshot it is not known who had
-    a transaction open when the segment began: then nothing can be said."""
-    if stored.base_offset < max(stored.compacted_end, stored.log_start_offset):
-        return None
-    states: ProducerStates | None = ProducerStates()
-    if stored.base_offset > 0:
-        try:
-            data = volume.read_bytes(segment_path(stored.directory, stored.base_offset, SNAPSHOT_SUFFIX))
-            states = decode_snapshot(data, now_ms=0)
-        except FileMissing:
-            return None
-    if states is None:
-        return None
-    segment = Segment(volume, stored.directory, stored.base_offset, stored.size_bytes)
-    wanted: list[AbortedTransaction] = []
-    for position, header in segment.headers():
-        if header[9] >= 0:
-            size_bytes = LENGTH_END + header[1]
-            batch = segment.file.read_at(position, size_bytes) if header[5] & CONTROL_BIT else b""
-            aborted = apply_batch(states, header, batch, now_ms=0)
-            if aborted is not None:
-                wanted.append(aborted)
-    segment.close()
-    path = segment_path(stored.directory, stored.base_offset, TXN_INDEX_SUFFIX)
-    present: list[AbortedTransaction] = []
-    if volume.exists(path):
-        file = volume.file(path)
-        is_whole = file.size_bytes() == len(data := volume.read_bytes(path)) and not _has_odd_entries(data)
-        present = TxnIndex(file).all_aborted() if is_whole else []
-        file.close()
-    return None if present == wanted else tuple(wanted)
-
-
-def _has_odd_entries(data: bytes) -> bool:
-    """Entries of a version that is not known are left out where they are read."""
-    return any(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 34))
-
-
-def _handle(volume: Volume, stored: Stored) -> FileHandle:
-    return volume.file(segment_path(stored.directory, stored.base_offset, ".log")).handle()

@@ -1,6 +1,8 @@
 """Small text files beside the logs: offsets by partition, the clean-shutdown mark, the identity files.
 
-A file that is missing or damaged is "nothing known": whoever asks does the longer work instead.
+A file that is missing or damaged is "nothing known": whoever asks does the longer work instead. Only a
+checksum tells a number that could be right from the one that was written, and Kafka's layout has none. So
+behind each row stands one in blanks: Kafka splits rows at blanks, and sees what it would have written itself.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from crc32c import crc32c
 
 from millrace.core.ids import TopicId, TopicPartition, format_topic_id, parse_topic_id
 from millrace.log.disk.volume import Volume
@@ -27,44 +31,74 @@ META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
 
 _VERSION: Final = 0
+_BLANKS: Final = " \t"
+_BYTE_IN_BLANKS: Final = [f"{byte:08b}".translate(str.maketrans("01", _BLANKS)) for byte in range(256)]
 
 
 def format_lines(rows: Iterable[str]) -> bytes:
-    """Kafka's checkpoint layout: version, number of rows, rows."""
-    lines = list(rows)
+    """Kafka's checkpoint layout: version, number of rows, rows, each with its checksum in blanks."""
+    lines = [row + _checksum(row) for row in rows]
     return "".join(f"{line}\n" for line in (str(_VERSION), str(len(lines)), *lines)).encode()
 
 
 def parse_lines(data: bytes, *, fields: int) -> list[list[str]] | None:
     """The rows split at blanks, or None if the file is not whole."""
-    try:
-        lines = data.decode().splitlines()
-        if int(lines[0]) != _VERSION or int(lines[1]) != len(lines) - 2:
-            return None
-    except (UnicodeDecodeError, ValueError, IndexError):
+    lines = _lines(data)
+    if lines is None or not all(is_intact(line, fields=fields) for line in lines):
         return None
-    rows = [line.split() for line in lines[2:]]
-    return rows if all(len(row) == fields for row in rows) else None
+    return [line.split() for line in lines]
+
+
+def is_intact(line: str, *, fields: int) -> bool:
+    """Whether a row is as it was written, if that can be told: what Kafka wrote has no checksum."""
+    row = line.rstrip(_BLANKS)
+    return line[len(row) :] in ("", _checksum(row)) and len(row.split()) == fields
+
+
+def _lines(data: bytes) -> list[str] | None:
+    """The rows, or None if there are not as many as the file says."""
+    # Only where a line was ended: one flipped bit makes other signs of which some end lines elsewhere.
+    lines = data.decode(errors="replace").removesuffix("\n").split("\n")
+    try:
+        return lines[2:] if int(lines[0]) == _VERSION and int(lines[1]) == len(lines) - 2 else None
+    except (ValueError, IndexError):
+        return None
+
+
+def _checksum(row: str) -> str:
+    """Sixteen bits of it, a blank or a tab each."""
+    checksum = crc32c(row.encode())
+    return _BYTE_IN_BLANKS[checksum >> 8 & 0xFF] + _BYTE_IN_BLANKS[checksum & 0xFF]
 
 
 def read_offsets(volume: Volume, path: str) -> dict[TopicPartition, int]:
     try:
         data = volume.read_bytes(path)
-        if not data:
-            # Kafka creates its checkpoints empty.
-            return {}
-        rows = parse_lines(data, fields=3)
-        if rows is not None:
-            found = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
-            # One flipped bit makes the name of one partition that of another.
-            if len(found) == len(rows) and all(offset >= 0 for offset in found.values()):
-                return found
     except FileMissing:
         return {}
-    except ValueError:
-        pass
+    if not data:
+        # Kafka creates its checkpoints empty.
+        return {}
+    lines = _lines(data)
+    if lines is not None:
+        # Rows say nothing of each other: one that is damaged costs itself.
+        rows = [line.split() for line in lines if is_intact(line, fields=3)]
+        found = _offsets(rows)
+        if found is not None:
+            if len(rows) < len(lines):
+                logger.warning("%s: damaged rows are left out", path)
+            return found
     logger.warning("%s is damaged and counts as empty", path)
     return {}
+
+
+def _offsets(rows: list[list[str]]) -> dict[TopicPartition, int] | None:
+    try:
+        found = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
+    except ValueError:
+        return None
+    # One flipped bit makes the name of one partition that of another.
+    return found if len(found) == len(rows) and all(offset >= 0 for offset in found.values()) else None
 
 
 def write_offsets(

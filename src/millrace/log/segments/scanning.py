@@ -51,7 +51,7 @@ class BatchReader:
     def sound_batch(self, position: int, next_offset: int, last_epoch: int = -1) -> tuple[int, ...] | None:
         """The header, if a whole batch is there whose checksum, offset and epoch are right."""
         header = self._intact_batch(position, next_offset)
-        if header is None or self._is_contradicted(position, header, next_offset, last_epoch):
+        if header is None or self.is_contradicted(position, header, next_offset, last_epoch):
             return None
         return header
 
@@ -74,7 +74,7 @@ class BatchReader:
         batch = self.bytes_at(position, size)
         return header if len(batch) == size and crc32c(batch[CRC_START:]) == header[4] else None
 
-    def _is_contradicted(
+    def is_contradicted(
         self, position: int, header: tuple[int, ...], next_offset: int, last_epoch: int
     ) -> bool:
         """Whether the batch behind this one fits what was before it, but not this one: then it is this one's

@@ -300,8 +300,10 @@ class Segment:
         """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`.
 
         `indexed_offset` is the last offset of the first batch, relative, as the index has it: a wrong entry
-        would have readers miss records."""
+        would have readers miss records. So would a wrong offset of a batch, which no checksum covers: it does
+        not fit behind the one before it, or not before the next one."""
         size_bytes = self.size_bytes
+        next_offset = self.base_offset
         read_at = self.file.handle().read_at
         damage = None
         if self.damage:
@@ -325,20 +327,34 @@ class Segment:
                     raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
             base_offset, length, magic, delta = _unpack_walk(chunk, position - chunk_start)
             end = position + LENGTH_END + length
-            if length < BATCH_LENGTH_MIN or magic != MAGIC or end > size_bytes:
+            if length < BATCH_LENGTH_MIN or magic != MAGIC or end > size_bytes or base_offset < next_offset:
                 raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+            next_offset = base_offset + delta + 1
             if indexed_offset is not None:
                 if base_offset + delta != self.base_offset + indexed_offset:
                     raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
                 indexed_offset = None
-            if base_offset + delta >= offset or end > end_max:
+            if next_offset > offset or end > end_max:
+                if base_offset > offset:
+                    self._check_gap(position, end, next_offset)
                 return Located(position, end, base_offset)
             position = end
         return None
 
+    def _check_gap(self, position: int, end: int, next_offset: int) -> None:
+        """Where a batch was looked for, the first one behind it was found: by compaction, or because its
+        offset has changed. Then it reaches into the next batch."""
+        following = self.file.read_at(end, HEADER_SIZE) if end + HEADER_SIZE <= self.size_bytes else b""
+        if len(following) == HEADER_SIZE and not any(each.position == end for each in self.damage):
+            base_offset, _, magic, _ = _unpack_walk(following)
+            if magic == MAGIC and base_offset < next_offset:
+                raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Position and header of the batches from a batch's start on. Damaged ranges are left out."""
+        """Position and header of the batches from a batch's start on. Damaged ranges are left out, and an
+        offset that is not behind those before it is damage."""
         end = self.size_bytes if end is None else end
+        next_offset, offset_max = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
         read_at = self.file.handle().read_at
         damage = self._damaged_bytes()
         position, _ = self._behind_damage(position)
@@ -356,10 +372,16 @@ class Segment:
                 if len(chunk) < HEADER_SIZE:
                     raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
             header: tuple[int, ...] = HEADER.unpack_from(chunk, at)
-            length = header[1]
-            if length < BATCH_LENGTH_MIN or header[3] != MAGIC or position + LENGTH_END + length > end:
+            length, last_offset = header[1], header[0] + header[6]
+            if (
+                length < BATCH_LENGTH_MIN
+                or header[3] != MAGIC
+                or position + LENGTH_END + length > end
+                or not next_offset <= header[0] <= last_offset <= offset_max
+            ):
                 raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
             yield position, header
+            next_offset = last_offset + 1
             position += LENGTH_END + length
 
     def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from millrace.log.config import INT64_MAX
@@ -53,14 +53,21 @@ class TxnSummary(NamedTuple):
     """The largest last stable offset of each."""
 
 
-def summarize(volume: Volume, path: str) -> TxnSummary:
-    """Read a whole index, block by block; in a thread, for a long one takes a while."""
+def summarize(
+    volume: Volume,
+    path: str,
+    look: Callable[[list[AbortedTransaction], int], None] = lambda entries, entries_count: None,
+) -> TxnSummary:
+    """Read a whole index, block by block; in a thread, for a long one takes a while. `look` is shown each
+    block, and how many entries that should be."""
     first, stable = array("q"), array("q")
     file = volume.file(path)
     try:
         count = file.size_bytes() // ENTRY_SIZE
         for start in range(0, count, BLOCK_ENTRIES):
-            entries = _read(file, start, min(start + BLOCK_ENTRIES, count))
+            stop = min(start + BLOCK_ENTRIES, count)
+            entries = _read(file, start, stop)
+            look(entries, stop - start)
             first.append(_first_of(entries))
             stable.append(_stable_of(entries))
     except FileMissing:
@@ -113,6 +120,10 @@ class TxnIndex:
             return _NOT_READ
         waiting = min((aborted.first_offset for aborted in self._waiting), default=NOTHING_ABORTED)
         return min(min(self._block_first, default=NOTHING_ABORTED), waiting)
+
+    def is_as_read(self, summary: TxnSummary) -> bool:
+        """Whether no entry came or went since the file was read."""
+        return summary.entries_count == self._count and not self._waiting
 
     def learn(self, summary: TxnSummary) -> None:
         """Take over what was read of the file, unless entries came or went meanwhile."""

@@ -13,6 +13,7 @@ Check = Callable[[Facts], Iterator[Violation]]
 
 ALL: Final[tuple[Check, ...]] = (
     records.nothing_acknowledged_is_lost,
+    records.nothing_is_hidden,
     records.committed_transactions_are_whole,
     records.no_duplicates,
     records.one_offset_one_value,

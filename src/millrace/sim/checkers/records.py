@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.sim.checkers.facts import Facts, Violation
-from millrace.sim.history import Polled, SequenceBroken, TopicDeleted
+from millrace.sim.history import DeletionAsked, Polled, RecordsStay, SequenceBroken, TopicDeleted
 
 IN_FLIGHT_MS: Final = 500
 """How long an answer may have been on its way."""
@@ -34,6 +34,23 @@ def nothing_acknowledged_is_lost(facts: Facts) -> Iterator[Violation]:
             f"{acked.value} was acknowledged at {acked.offset} of {acked.topic}-{acked.partition}, which "
             f"ends at {final.high_watermark}",
         )
+
+
+def nothing_is_hidden(facts: Facts) -> Iterator[Violation]:
+    """Without retention a log begins where somebody asked it to, or before that."""
+    asked: dict[tuple[str, int], int] = {}
+    for event in facts.history.of(DeletionAsked):
+        place = event.topic, event.partition
+        asked[place] = max(asked.get(place, 0), event.before_offset)
+    if not any(True for _ in facts.history.of(RecordsStay)):
+        return
+    for (topic, partition, committed_only), final in facts.final.items():
+        allowed = asked.get((topic, partition), 0)
+        if not committed_only and final.log_start > allowed:
+            yield Violation(
+                "hidden",
+                f"{topic}-{partition} begins at {final.log_start}, and nobody asked for more than {allowed}",
+            )
 
 
 def committed_transactions_are_whole(facts: Facts) -> Iterator[Violation]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from millrace.sim.clients.client import Client, ErrorAnswer
 from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.reading import EARLIEST, LATEST, list_offset
+from millrace.sim.history import DeletionAsked
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.alter_partition_reassignments import (
@@ -144,7 +145,9 @@ async def delete_records_behind(
     try:
         start = await list_offset(client, topic, partition, EARLIEST)
         end = await list_offset(client, topic, partition, LATEST)
-        place = DeleteRecordsPartition(partition_index=partition, offset=pick(start, end))
+        before = pick(start, end)
+        client.note(DeletionAsked(at=client.now(), topic=topic, partition=partition, before_offset=before))
+        place = DeleteRecordsPartition(partition_index=partition, offset=before)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=topic, partitions=[place])], timeout_ms=10_000
         )

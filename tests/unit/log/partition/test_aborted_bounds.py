@@ -97,10 +97,16 @@ def test_what_a_mended_range_brings_back_is_looked_into(disk: Disk) -> None:
     log = disk.log()
     write(log, 9)
     abort(log, 1)
-    fill(log, 3)
-    learn(disk, log)
+    fill(log, 1)
+    end(log, 9, ControlType.ABORT)
+    fill(log, 2)
     second = log.segments[1]
-    second.replace_aborted([AbortedTransaction(9, 0, second.base_offset, second.base_offset + 1)])
+    brought_back = second.txn_index.all_aborted()
+    second.replace_aborted([])
+    log.aborted_replaced()
+    learn(disk, log)
+    assert [each.producer_id for each in log.aborted_transactions(1, 2)] == [1]
+    second.replace_aborted(brought_back)
     log.aborted_replaced()
     assert [each.producer_id for each in log.aborted_transactions(1, 2)] == [1, 9]
     learn(disk, log)

@@ -231,3 +231,32 @@ def test_an_offset_or_epoch_that_no_checksum_covers_is_judged_by_the_neighbours(
     log = stored.log()
     stored.check(log, (32, 33))
     assert log.latest_epoch == 0
+
+
+@pytest.mark.parametrize("batch", [0, 4, BATCHES - 1])
+def test_an_offset_that_has_changed_is_met_by_who_looks_for_the_batch(batch: int) -> None:
+    """On a leader, too, and long before the scrub: neither a wrong offset nor an empty answer."""
+    for byte, bit in [*((7, bit) for bit in range(1, 8)), (6, 0), (5, 3), (3, 0), (0, 7)]:
+        stored = Stored()
+        stored.disk.close()
+        first = (BATCHES + batch) * 2
+        stored.volume.flip_bit(stored.path(1), stored.batch_size * batch + byte, bit)
+        stored.disk.open()
+        stored.check(stored.log(), (first, first + 1))
+        assert [damaged.first_offset for _, damaged in damage_of(stored.log())] == [first], (byte, bit)
+        stored.disk.dispose()
+
+
+@pytest.mark.parametrize("bit", [4, 7, 8])
+def test_a_length_that_has_grown_takes_no_good_batches_along(stored: Stored, bit: int) -> None:
+    """It leads into the middle of a later batch, where nothing can be read."""
+    stored.disk.close()
+    stored.volume.flip_bit(stored.path(1), stored.batch_size * 4 + 11 - bit // 8, bit % 8)
+    stored.disk.open()
+    log = stored.log()
+    with pytest.raises(CorruptLog) as met:
+        list(log.segments[1].headers())
+    assert met.value.position > stored.batch_size * 5
+    assert isolate_in(log, met.value)
+    assert [(each.first_offset, each.next_offset) for _, each in damage_of(log)] == [(32, 34)]
+    stored.check(log, (32, 33))

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
-from millrace.core.ids import NO_TOPIC_ID, TopicId, format_topic_id, is_one_bit_off, parse_topic_id
+from millrace.core.ids import (
+    NO_TOPIC_ID,
+    TopicId,
+    TopicPartition,
+    format_topic_id,
+    is_one_bit_off,
+    parse_topic_id,
+)
 from millrace.log.config import LogConfig
 from millrace.log.directories.scrubber import Scrubber, ScrubConfig
 from millrace.log.partition.partition_log import PartitionLog
@@ -100,6 +108,80 @@ def test_no_bit_of_a_small_file_changes_the_log(name: str, end: Callable[[Stored
         stored.disk.dispose()
 
 
+def as_kafka_writes(content: bytes) -> bytes:
+    return b"".join(b" ".join(line.split()) + b"\n" for line in content.splitlines())
+
+
+def test_checksums_are_nothing_but_blanks_behind_a_row() -> None:
+    content = checkpoints.format_lines(["orders 0 17", "orders-of-others 12 0"])
+    assert as_kafka_writes(content) == b"0\n2\norders 0 17\norders-of-others 12 0\n"
+    assert all(line.rstrip(b" \t") == b" ".join(line.split()) for line in content.splitlines())
+    assert checkpoints.parse_lines(content, fields=3) == [
+        ["orders", "0", "17"],
+        ["orders-of-others", "12", "0"],
+    ]
+
+
+def test_what_kafka_wrote_is_believed(stored: Stored) -> None:
+    path, right = "/data/log-start-offset-checkpoint", {TopicPartition("a", 0): 7, TopicPartition("b", 12): 0}
+    stored.volume.write_bytes(path, b"0\n2\na 0 7\nb 12 0\n")
+    assert checkpoints.read_offsets(stored.volume, path) == right
+
+
+def test_no_bit_changes_a_row_and_a_damaged_one_leaves_the_others(stored: Stored) -> None:
+    right = {TopicPartition("orders", 0): 1017, TopicPartition("orders", 1): 90, TopicPartition("pay", 12): 0}
+    path = "/data/log-start-offset-checkpoint"
+    checkpoints.write_offsets(stored.volume, path, right)
+    content = stored.volume.names[path].content
+    rows_at = content.index(b"orders")
+    for at in range(len(content)):
+        for bit in range(8):
+            stored.volume.flip_bit(path, at, bit)
+            found = checkpoints.read_offsets(stored.volume, path)
+            assert found.items() <= right.items(), (at, bit)
+            if at >= rows_at and content.count(b"\n") == 5:
+                assert len(found) >= 2, (at, bit)
+            stored.volume.flip_bit(path, at, bit)
+    assert checkpoints.read_offsets(stored.volume, path) == right
+
+
+@pytest.mark.parametrize("name", [checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS])
+def test_no_bit_hides_records_or_shows_what_is_not_committed(
+    name: str, end: Callable[[Stored], None]
+) -> None:
+    size, log_start, high_watermark = 0, 10, 21
+    for number in count():
+        stored = Stored()
+        log = stored.disk.log()
+        log.high_watermark = high_watermark
+        stored.disk.run(log.delete_records_before(log_start))
+        end(stored)
+        size = len(stored.volume.names[f"/data/{name}"].content)
+        if number < size * 8:
+            stored.volume.flip_bit(f"/data/{name}", *divmod(number, 8))
+        log = stored.start()
+        assert log.log_start_offset in (0, log_start), number
+        assert log.log_start_offset <= log.high_watermark <= high_watermark, number
+        assert name == checkpoints.LOG_START_OFFSETS or log.log_start_offset == log_start, number
+        stored.disk.dispose()
+        if number == size * 8:
+            # Without a flipped bit.
+            assert (log.log_start_offset, log.high_watermark) == (log_start, high_watermark)
+            break
+
+
+def test_a_recovery_point_that_is_moved_up_within_the_log_is_not_believed(stored: Stored) -> None:
+    """Else what a power loss tore before it would not be looked at."""
+    stored.kill()
+    path = f"/data/{checkpoints.RECOVERY_POINTS}"
+    checkpoints.write_offsets(stored.volume, path, {stored.disk.log().topic_partition: 20})
+    stored.volume.flip_bit(path, stored.volume.names[path].content.index(b" 20") + 1, 0)
+    assert b" 30" in stored.volume.names[path].content
+    stored.disk.open()
+    log = stored.disk.log()
+    assert stored.disk.directory.recovered[log.topic_partition].scanned_bytes == log.size_bytes
+
+
 def test_a_recovery_point_behind_the_end_lets_all_be_looked_at(stored: Stored) -> None:
     stored.kill()
     checkpoints.write_offsets(
@@ -145,7 +227,8 @@ def test_the_scrub_believes_many_batches_rather_than_their_old_epoch(stored: Sto
         append(stored.disk.log(), b"later")
     wanted = stored.disk.log().epochs.starts
     stored.stop()
-    content = bytes(stored.volume.names[EPOCHS].content)
+    # As Kafka writes it: without checksums.
+    content = as_kafka_writes(bytes(stored.volume.names[EPOCHS].content))
     stored.volume.write_bytes(EPOCHS, content.replace(b"\n3 8\n", b"\n2 8\n"))
     log = stored.start()
     assert log.epochs.starts != wanted
