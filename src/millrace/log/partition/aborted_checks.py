@@ -178,7 +178,3 @@ def aborted_if_wrong(
 def _has_odd_entries(data: bytes) -> bool:
     """Entries of a version that is not known are left out where they are read."""
     return any(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 34))
-
-
-def _handle(volume: Volume, stored: Stored) -> FileHandle:
-    return volume.file(segment_path(stored.directory, stored.base_offset, ".log")).handle()

@@ -194,3 +194,7 @@ def _rebuild_indexes(volume: Volume, stored: Stored) -> None:
     for handle in segment.handles_to_sync(with_indexes=True)[1:]:
         handle.sync()
     segment.close()
+
+
+def _handle(volume: Volume, stored: Stored) -> FileHandle:
+    return volume.file(segment_path(stored.directory, stored.base_offset, ".log")).handle()
