@@ -17,8 +17,8 @@ from millrace.broker import stopping
 from millrace.broker.config import part_settings
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
-from millrace.broker.handlers.fetch.sessions import FetchSessions
 from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.network.server import Server
 from millrace.broker.replication.failed_disks import FailedDisks

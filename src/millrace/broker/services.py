@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millrace.broker.config.config import BrokerConfig
-    from millrace.broker.handlers.fetch.sessions import FetchSessions
+    from millrace.broker.network.fetch_sessions import FetchSessions
     from millrace.broker.network.lookout import Lookout
     from millrace.broker.replication.failovers import Failovers
     from millrace.broker.replication.replica_sessions import ReplicaSessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.broker.handlers.fetch.sessions import (
+from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
     SessionNotFound,
     SessionTopicIdsDiffer,

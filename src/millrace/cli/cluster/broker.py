@@ -28,7 +28,7 @@ def unregister(node_id: int, **address: Any) -> None:
     """
     from millrace.cli import broker_requests
     from millrace.cli.clients import RequestFailed
-    from millrace.cli.cluster.commands import unregistration
+    from millrace.cli.cluster import unregistration
     from millrace.cli.reassign.reassignments import read_layout
     from millrace.core.ids import NodeId
 

@@ -19,7 +19,7 @@ import orjson
 
 from millrace.cli.broker_requests import Connection
 from millrace.cli.clients import RequestFailed
-from millrace.cli.cluster.commands import local_processes
+from millrace.cli.cluster import local_processes
 from millrace.cli.cluster.etcd import etcd_command
 from millrace.cli.cluster.local_processes import LocalProcess
 from millrace.core.errors import MillraceError

@@ -10,8 +10,8 @@ from typing import Final
 import click
 
 from millrace.cli.broker_settings import broker_setting_options, load_config
+from millrace.cli.doctor import checks
 from millrace.cli.doctor.checks import Finding, Status
-from millrace.cli.doctor.commands import checks
 from millrace.cli.options import json_option
 from millrace.cli.output import print_json, print_table
 from millrace.core.errors import MillraceError

@@ -47,7 +47,7 @@ COMMAND: Final = group
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, **address: Any) -> None:
     """List consumer groups."""
     from millrace.cli import clients
-    from millrace.cli.group.commands import state as group_state
+    from millrace.cli.group import state as group_state
 
     broker = BrokerAddress(**address)
     wanted_states = {group_state.state_named(name) for name in states}
@@ -72,8 +72,8 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
 def describe(names: tuple[str, ...], metrics_url: str | None, as_json: bool, **address: Any) -> None:
     """Show state, members, committed offsets and lag of groups."""
     from millrace.cli import clients
-    from millrace.cli.group.commands import health as group_health
-    from millrace.cli.group.commands import state as group_state
+    from millrace.cli.group import health as group_health
+    from millrace.cli.group import state as group_state
 
     broker = BrokerAddress(**address)
     admin = clients.admin_client(broker)
@@ -123,8 +123,8 @@ def reset_offsets(
 ) -> None:
     """Move the committed offsets of a group that has no members. Shows the plan unless --execute is given."""
     from millrace.cli import clients
-    from millrace.cli.group.commands import offsets as group_offsets
-    from millrace.cli.group.commands import state as group_state
+    from millrace.cli.group import offsets as group_offsets
+    from millrace.cli.group import state as group_state
 
     target = group_offsets.target_of(targets, now_ms=int(time.time() * 1000))
     if bool(topics) == all_topics:
@@ -157,7 +157,7 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
     from confluent_kafka import KafkaError
 
     from millrace.cli import clients
-    from millrace.cli.group.commands import state as group_state
+    from millrace.cli.group import state as group_state
 
     broker = BrokerAddress(**address)
     admin = clients.admin_client(broker)
@@ -194,8 +194,8 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
 def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, **address: Any) -> None:
     """Delete committed offsets of topics that the group does not read at the moment."""
     from millrace.cli import clients
-    from millrace.cli.group.commands import offset_deletion
-    from millrace.cli.group.commands import offsets as group_offsets
+    from millrace.cli.group import offset_deletion
+    from millrace.cli.group import offsets as group_offsets
 
     broker = BrokerAddress(**address)
     admin = clients.admin_client(broker)

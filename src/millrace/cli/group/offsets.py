@@ -12,7 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace.cli import clients
-from millrace.cli.group.commands import state as group_state
+from millrace.cli.group import state as group_state
 from millrace.cli.group.state import Partition
 from millrace.cli.moments import (
     AtBeginning,

@@ -118,7 +118,8 @@ def capacity(**options: Any) -> None:
 
     What a broker can do comes from measurements on one machine; --measured takes yours.
     """
-    from millrace.pipeline.capacity.estimate import Load, Policy, make_plan, measured
+    from millrace.pipeline.capacity import measured
+    from millrace.pipeline.capacity.estimate import Load, Policy, make_plan
 
     figures = measured.SHIPPED if options["measured"] is None else measured.load_figures(options["measured"])
     if options["example"] is not None:

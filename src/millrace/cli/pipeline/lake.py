@@ -15,7 +15,7 @@ import click
 from millrace.cli.moments import parse_duration_ms
 from millrace.cli.options import BrokerAddress, broker_options, json_option, key_values
 from millrace.cli.output import log_line, progress
-from millrace.cli.pipeline.commands import lake_reports
+from millrace.cli.pipeline import lake_reports
 from millrace.cli.pipeline.spark_options import spark_options, spark_settings
 from millrace.core.override import override
 

@@ -177,7 +177,7 @@ def execute(
     With log_dirs in the plan, replicas move between the data directories of their brokers, too.
     """
     from millrace.cli import broker_requests
-    from millrace.cli.reassign.commands import log_dir_moves
+    from millrace.cli.reassign import log_dir_moves
     from millrace.cli.reassign.reassignments import check_plan, read_layout, read_plan, write_plan
 
     where = BrokerAddress(**address)
@@ -214,7 +214,7 @@ def verify(plan_file: Path, is_waiting: bool, keep_throttle: bool, as_json: bool
     When none of them is under way any more, their throttles are removed.
     """
     from millrace.cli import broker_requests
-    from millrace.cli.reassign.commands import log_dir_moves
+    from millrace.cli.reassign import log_dir_moves
     from millrace.cli.reassign.progress import wait_until_moved
     from millrace.cli.reassign.reassignments import moving, read_layout, read_plan
 
@@ -305,7 +305,7 @@ def _write(plan: Plan, plan_file: Path | None) -> None:
 def _begin_log_dirs(layout: Layout, wishes: Places, timeout_s: float) -> None:
     """Before the moves between brokers: a replica is made in the directory that was asked for by then."""
     from millrace.cli.clients import RequestFailed
-    from millrace.cli.reassign.commands import log_dir_moves
+    from millrace.cli.reassign import log_dir_moves
 
     refused = log_dir_moves.ask(layout, wishes, timeout_s)
     for line in refused:

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
-from millrace.broker.handlers.fetch.sessions import FetchSessions
 from millrace.broker.network.context import Endpoint, RequestContext
+from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.services import Services
 from millrace.broker.transactions.markers import Markers

@@ -13,9 +13,9 @@ from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.segments.txn_index import BLOCK_ENTRIES, ENTRY_SIZE, AbortedTransaction, TxnIndex, summarize
 from millrace.sim.volume import SimVolume
 from millrace.wire.records import ControlType
+from tests.unit.log.segments.test_txn_index import CountedFile
+from tests.unit.log.state.test_ended_transactions import end, write
 from tests.unit.log.support import Disk, batch_of
-from tests.unit.log.test_ended_transactions import end, write
-from tests.unit.log.test_txn_index import CountedFile
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.broker.handlers.fetch.sessions import FetchPlan, FetchTarget
+from millrace.broker.network.fetch_sessions import FetchPlan, FetchTarget
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
 from millrace.log.errors import OffsetOutOfRange

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.broker.handlers.fetch.replica_fetch import replica_fetch
 from millrace.broker.handlers.fetch.serving import Fetch
-from millrace.broker.handlers.fetch.sessions import (
+from millrace.broker.network.dispatch import Api, Route
+from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
     SessionNotFound,
     SessionTopicIdsDiffer,
 )
-from millrace.broker.network.dispatch import Api, Route
 from millrace.broker.wire_errors import error_code
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.fetch_codec import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millrace.broker.handlers.fetch.reading import FetchReads
 from millrace.broker.handlers.fetch.record_answers import send_chunks, send_records, warm_all
-from millrace.broker.handlers.fetch.sessions import FINAL_EPOCH, FetchPlan, FetchTarget
+from millrace.broker.network.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget
 from millrace.broker.network.outgoing import Chunk
 from millrace.broker.network.pace import BURST_BYTES, LARGE_ANSWER_BYTES, Pace
 from millrace.core.ids import TopicId

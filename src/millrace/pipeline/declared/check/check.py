@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from millrace.pipeline.declared.check import graph as check_graph
 from millrace.pipeline.declared.check.builtin_functions import is_builtin, other_names
-from millrace.pipeline.declared.check.check import graph as check_graph
 from millrace.pipeline.declared.check.sinks import DELIVERIES, Defaults, read_sink
 from millrace.pipeline.declared.check.sources import Surroundings, check_bootstrap, read_source
 from millrace.pipeline.declared.language import python_code

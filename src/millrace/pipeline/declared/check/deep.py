@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from millrace.pipeline.declared.language.mistakes import InvalidPipeline, Mistake, Mistakes
 from millrace.pipeline.declared.language.model import JdbcSink, Pipeline, Sink, TableSink, TopicSink
 from millrace.pipeline.declared.language.topic_options import sink_options
+from millrace.pipeline.declared.run import payload_columns
 from millrace.pipeline.declared.run.frames import Frames, build_frames, note
 from millrace.pipeline.declared.run.functions import register_functions
-from millrace.pipeline.declared.run.runner import payload_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

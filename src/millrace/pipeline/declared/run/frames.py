@@ -23,8 +23,8 @@ from millrace.pipeline.declared.language.model import (
     Watermark,
 )
 from millrace.pipeline.declared.language.topic_options import source_options
+from millrace.pipeline.declared.run import payload_columns
 from millrace.pipeline.declared.run.drivers import missing_driver
-from millrace.pipeline.declared.run.runner import payload_columns
 from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.spark.spark_errors import explain, is_spark_error
 

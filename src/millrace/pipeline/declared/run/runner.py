@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.core.errors import MillraceError
 from millrace.pipeline.declared.language.mistakes import InvalidPipeline, Mistakes
 from millrace.pipeline.declared.language.model import Pipeline, Sink, TopicSource, Trigger
+from millrace.pipeline.declared.run import sinks
 from millrace.pipeline.declared.run.frames import Frames, build_frames, note
 from millrace.pipeline.declared.run.functions import register_functions
 from millrace.pipeline.declared.run.identity import check_identity
@@ -30,7 +31,6 @@ from millrace.pipeline.declared.run.outages import (
     wait_for_brokers,
 )
 from millrace.pipeline.declared.run.retries import Attempts, RetryLimits
-from millrace.pipeline.declared.run.runner import sinks
 from millrace.pipeline.declared.run.state import StateDirectory, checkpoint_root
 from millrace.pipeline.errors import ConnectionFailed, PipelineError
 from millrace.pipeline.progress import ProgressBoard, make_listener

@@ -15,7 +15,7 @@ from millrace.pipeline.declared.language.model import (
     Trigger,
 )
 from millrace.pipeline.declared.language.topic_options import dead_letter_options, sink_options
-from millrace.pipeline.declared.run.runner import jdbc, payload_columns
+from millrace.pipeline.declared.run import jdbc, payload_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ from typing import Any
 from millrace.log.state.transactions import EndMarker
 from millrace.wire.fetch_codec import READ_COMMITTED
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
-from tests.unit.broker.handlers.test_repeated_fetches import batch, followed
+from tests.unit.broker.handlers.fetch.test_repeated_fetches import batch, followed
 
 PRODUCER = 7
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,16 +53,19 @@ def test_a_finished_batch_makes_earlier_failures_forgotten() -> None:
 def test_a_query_that_was_started_again_is_failing_until_it_gets_somewhere() -> None:
     attempts = Attempts(RetryLimits(retries=3))
     attempts.advanced(4)
-    attempts.failed("no room", 0.0, is_outage=False)
-    attempts.retry_at = None
-    attempts.advanced(4)
-    assert attempts.is_failing
-    attempts.advanced(5)
-    assert not attempts.is_failing
-    attempts.failed("no room", 0.0, is_outage=False)
-    attempts.retry_at = None
-    attempts.recovered()
-    assert not attempts.is_failing
+    seen = []
+    steps: list[Callable[[], None]] = [
+        partial(attempts.advanced, 4),
+        partial(attempts.advanced, 5),
+        attempts.recovered,
+    ]
+    for step in steps:
+        if not attempts.is_failing:
+            attempts.failed("no room", 0.0, is_outage=False)
+            attempts.retry_at = None
+        step()
+        seen.append(attempts.is_failing)
+    assert seen == [True, False, False]
 
 
 def test_an_outage_costs_no_tries_and_is_bounded_by_time() -> None:

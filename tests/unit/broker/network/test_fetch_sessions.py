@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from millrace.broker.handlers.fetch.sessions import (
+from millrace.broker.network.fetch_sessions import (
     EVICTABLE_AFTER_MS,
     FetchPlan,
     FetchSessions,
