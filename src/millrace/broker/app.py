@@ -267,7 +267,7 @@ class Broker:
 
         replicas.leadership_changed = leadership_changed
         self._reconciler = reconciler
-        metadata.wait_until_applied = reconciler.wait_until_applied
+        metadata.applied_by(reconciler.wait_until_applied)
         return metadata
 
     def _check_store_directory(self) -> None:

@@ -255,7 +255,7 @@ class Broker:
             await reconciler.start(tasks)
             self.groups.start(tasks)
             self.transactions.start(tasks)
-            self.metadata.wait_until_applied = reconciler.wait_until_applied
+            self.metadata.applied_by(reconciler.wait_until_applied)
             started.set()
             await asyncio.Event().wait()
 
