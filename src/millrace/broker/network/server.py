@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
@@ -71,6 +71,8 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._connections_by_ip: dict[str, int] = {}
         self._tasks = Tasks(failures)
+        self.start_task: Final = self._tasks.starter("request")
+        """Runs a handler's coroutine until it ends or the server stops."""
         self._listening: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._is_stopping = False
@@ -168,10 +170,6 @@ class Server:
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
         encode = schema.response_encoder(ApiKey.API_VERSIONS, 0)
         return response_frame(correlation_id, encode(response), flexible=False)
-
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a handler's coroutine until it ends or the server stops."""
-        _ = self._tasks.start("request", work)
 
     def count_refused(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
