@@ -30,7 +30,8 @@ def _name_of(node: ast.AST) -> str | None:
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
             return name
-    return None
+        case _:
+            return None
 
 
 def _annotations_of(node: ast.AST) -> Iterator[ast.AST]:
@@ -40,6 +41,8 @@ def _annotations_of(node: ast.AST) -> Iterator[ast.AST]:
             yield from ast.walk(found)
         case ast.FunctionDef(returns=ast.expr() as found) | ast.AsyncFunctionDef(returns=ast.expr() as found):
             yield from ast.walk(found)
+        case _:
+            pass
 
 
 def test_the_search_finds_every_way_to_start_a_task(tmp_path: Path) -> None:

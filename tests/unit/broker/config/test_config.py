@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.broker.assembly.part_settings import name_those_without_effect
 from millrace.broker.config.config import BrokerConfig, load
 from millrace.broker.config.listeners import Listener
-from millrace.broker.config.part_settings import name_those_without_effect
 from millrace.core.properties import parse_properties
 from millrace.metadata.errors import InvalidConfig
 

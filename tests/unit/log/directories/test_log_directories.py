@@ -62,7 +62,7 @@ def test_a_full_directory_leaves_new_logs_to_the_other(disks: Disks, sim_volume:
 def test_a_failing_directory_takes_only_its_own_logs_along(disks: Disks, sim_volume: SimVolume) -> None:
     first, second = disks.log(PARTITION), disks.log(OTHER)
     failed: list[str] = []
-    disks.directories.offline_changed = lambda: failed.extend(disks.directories.offline)
+    disks.directories.tell_of_offline(lambda: failed.extend(disks.directories.offline))
     sim_volume.fail("write", errno.EIO, path_contains="/b/orders-1")
     with pytest.raises(StorageError):
         append(second, b"lost")
