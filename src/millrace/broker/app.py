@@ -13,12 +13,26 @@ from typing import Final
 import uvloop
 
 from millrace.broker import stopping
-from millrace.broker.assembly import cluster, part_settings, serving, watching
-from millrace.broker.assembly import storage as logs_on_disks
-from millrace.broker.assembly.cluster import Neighbours
+from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.cluster import (
+    Neighbours,
+    build_place,
+    describe_broker,
+    find_failed_disks,
+    start_metadata,
+)
 from millrace.broker.assembly.coordinators import Coordinators, start_coordinators
 from millrace.broker.assembly.ground import Ground, Release
+from millrace.broker.assembly.serving import build_server, build_services, listen, start_upkeep
+from millrace.broker.assembly.storage import (
+    build_reconciler,
+    build_replicas,
+    build_storage,
+    load_logs,
+    open_directories,
+)
 from millrace.broker.assembly.this_machine import of_this_machine
+from millrace.broker.assembly.watching import follow_log_level, open_pages, start_http
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.config.live import LiveConfig
 from millrace.broker.network.server import Server
@@ -98,7 +112,7 @@ class Broker:
             background=self.background,
             release=release or Release(),
         )
-        self._storage = logs_on_disks.build_storage(self._ground)
+        self._storage = build_storage(self._ground)
         self.directories = self._storage.directories
         self.partitions = self._storage.partitions
         self.readiness = Readiness()
@@ -126,18 +140,16 @@ class Broker:
 
     async def _start(self) -> Running:
         ground, storage = self._ground, self._storage
-        watching.follow_log_level(ground)
+        follow_log_level(ground)
         pages = Pages(self.directories, self.readiness)
-        http = await watching.start_http(ground, pages)
+        http = await start_http(ground, pages)
         joined = await self._start_cluster()
-        services = serving.build_services(
-            ground, joined.metadata, storage, joined.coordinators, joined.neighbours
-        )
-        server = serving.build_server(ground, services, joined.place)
-        upkeep = serving.start_upkeep(ground, storage, joined.disks)
-        watching.open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
+        services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
+        server = build_server(ground, services, joined.place)
+        upkeep = start_upkeep(ground, storage, joined.disks)
+        open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
         ground.surroundings.settle()
-        bound_ports = await serving.listen(ground, server)
+        bound_ports = await listen(ground, server)
         # Last of all: from now on others send requests here.
         await joined.place.join(self.background, bound_ports)
         if joined.neighbours is not None:
@@ -149,21 +161,19 @@ class Broker:
     async def _start_cluster(self) -> Cluster:
         """The logs and the metadata, in the order in which each needs the other."""
         ground, storage = self._ground, self._storage
-        found_cluster_id = await logs_on_disks.open_directories(ground, self.directories)
-        knowledge = await cluster.start_metadata(ground, storage, found_cluster_id)
+        found_cluster_id = await open_directories(ground, self.directories)
+        knowledge = await start_metadata(ground, storage, found_cluster_id)
         metadata = knowledge.metadata
         neighbours = None
         if ground.config.now.is_clustered:
             neighbours = Neighbours(ground, metadata, storage)
         roles = None if neighbours is None else neighbours.replication
-        replicas = logs_on_disks.build_replicas(ground, storage, roles)
-        reconciler = logs_on_disks.build_reconciler(ground, metadata, replicas)
-        await logs_on_disks.load_logs(
-            ground, self.directories, metadata, reconciler, self.readiness.recovering
-        )
-        broker = cluster.describe_broker(ground, knowledge.directory_ids)
-        disks = cluster.find_failed_disks(knowledge, broker, storage)
-        place = cluster.build_place(ground, knowledge, broker, storage, replicas, disks)
+        replicas = build_replicas(ground, storage, roles)
+        reconciler = build_reconciler(ground, metadata, replicas)
+        await load_logs(ground, self.directories, metadata, reconciler, self.readiness.recovering)
+        broker = describe_broker(ground, knowledge.directory_ids)
+        disks = find_failed_disks(knowledge, broker, storage)
+        place = build_place(ground, knowledge, broker, storage, replicas, disks)
         await place.prepare()
         await reconciler.start(self.background)
         coordinators = start_coordinators(ground, metadata, self.partitions, replicas, neighbours)
