@@ -41,7 +41,6 @@ from millrace.broker.replication.membership import HAND_OVER_S_MAX, Place
 from millrace.broker.surroundings import Surroundings
 from millrace.broker.this_process import raise_open_files_limit
 from millrace.broker.watching import logs
-from millrace.broker.watching.http import HttpServer
 from millrace.broker.watching.pages import Pages
 from millrace.broker.watching.readiness import Readiness
 from millrace.core.background import Background
@@ -95,8 +94,6 @@ class Running:
 
     cluster: Cluster
     server: Server
-    http: HttpServer | None
-    """None where there is no port for it."""
 
 
 class Broker:
@@ -124,8 +121,11 @@ class Broker:
         ticks = self._ground.surroundings.ticks
         started = ticks()
         background = self.background
+        follow_log_level(self._ground)
+        pages = Pages(self.directories, self.readiness)
+        http = await start_http(self._ground, pages)
         try:
-            running = self.running = await background.unless_fatal(self._start())
+            running = self.running = await background.unless_fatal(self._start(pages))
             background.when_fatal(stop.set)
             took_ms = (ticks() - started) * 1000
             log.info("ready", extra={"took_ms": round(took_ms), "partitions": len(self.partitions)})
@@ -133,16 +133,16 @@ class Broker:
             await self._stop(running)
         finally:
             await background.end()
+            if http is not None:
+                http.stop()
+        log.info("stopped")
         if background.fatal is not None:
             raise background.fatal
 
     # Starting.
 
-    async def _start(self) -> Running:
+    async def _start(self, pages: Pages) -> Running:
         ground, storage = self._ground, self._storage
-        follow_log_level(ground)
-        pages = Pages(self.directories, self.readiness)
-        http = await start_http(ground, pages)
         joined = await self._start_cluster()
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
         server = build_server(ground, services, joined.place)
@@ -156,7 +156,7 @@ class Broker:
             joined.neighbours.start()
         self.readiness.phase = "ready"
         part_settings.name_those_without_effect(ground.config.now)
-        return Running(cluster=joined, server=server, http=http)
+        return Running(cluster=joined, server=server)
 
     async def _start_cluster(self) -> Cluster:
         """The logs and the metadata, in the order in which each needs the other."""
@@ -211,6 +211,3 @@ class Broker:
         )
         joined.reconciler.close()
         await stopping.step("closing the metadata store", joined.metadata.close())
-        if running.http is not None:
-            running.http.stop()
-        log.info("stopped")
