@@ -73,6 +73,8 @@ class Alone:
 
 
 class Membership:
+    """The place of a broker of a cluster, which it holds under a lease."""
+
     def __init__(
         self,
         metadata: Metadata,
