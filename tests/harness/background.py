@@ -15,7 +15,7 @@ async def background() -> AsyncIterator[Background]:
     owner = Background(random.Random(0))
     task = asyncio.current_task()
     assert task is not None
-    owner.on_fatal = task.cancel
+    owner.when_fatal(task.cancel)
     try:
         yield owner
     except asyncio.CancelledError:

@@ -17,7 +17,8 @@ def test_a_coordinator_on_a_full_disk_does_not_load_without_end() -> None:
         node = run.nodes[0]
         await run.sleep(5.0)
         assert node.broker is not None
-        runtime = node.broker._transactions.runtime
+        assert node.broker.running is not None
+        runtime = node.broker.running.cluster.coordinators.transactions.runtime
         before = runtime.loads_count
         node.volume.capacity_bytes = node.volume.used_bytes()
         await run.sleep(FULL_S)
@@ -82,6 +83,8 @@ def _answers_to_followers(run: Run) -> int:
     count = 0
     for node in run.nodes:
         assert node.broker is not None
-        assert node.broker._replication is not None
-        count += sum(fetcher.answers_count for fetcher in node.broker._replication.fetchers.fetchers)
+        assert node.broker.running is not None
+        neighbours = node.broker.running.cluster.neighbours
+        assert neighbours is not None
+        count += sum(fetcher.answers_count for fetcher in neighbours.replication.fetchers.fetchers)
     return count

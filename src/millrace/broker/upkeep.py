@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.clock import Clock
@@ -53,17 +54,19 @@ class Flusher:
             self.wanted(partition)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPace:
+    first_delay_ms: int
+    interval_ms: int
+
+
 async def enforce_retention(
-    directories: LogDirectories,
-    clock: Clock,
-    *,
-    first_delay_ms: Callable[[], int],
-    interval_ms: Callable[[], int],
+    directories: LogDirectories, clock: Clock, pace: Callable[[], RetentionPace]
 ) -> None:
     """Delete what is too old or too much, and forget idle producers, again and again until cancelled."""
-    await asyncio.sleep(first_delay_ms() / 1000)
+    await asyncio.sleep(pace().first_delay_ms / 1000)
     while True:
         deleted = directories.enforce_retention(clock.wall_ms())
         if deleted:
             log.info("retention removed segments", extra={"segments": deleted})
-        await asyncio.sleep(interval_ms() / 1000)
+        await asyncio.sleep(pace().interval_ms / 1000)

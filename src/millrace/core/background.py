@@ -35,6 +35,8 @@ END_S_MAX: Final = 5.0
 """For tasks to end after they were cancelled. One that does not is left behind."""
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
+StartTask = Callable[[Coroutine[Any, Any, None]], None]
+"""For parts that start one-off work of one kind: its owner gave it a name."""
 GiveUp = Callable[[BaseException], None]
 
 
@@ -66,6 +68,14 @@ class Tasks:
         self._tasks[task] = name
         task.add_done_callback(self._expecting if is_awaited else self._ended)
         return task
+
+    def starter(self, name: str) -> StartTask:
+        """What a part is given that starts work of this name, and need not know who owns it."""
+
+        def start(work: Coroutine[Any, Any, None]) -> None:
+            _ = self.start(name, work)
+
+        return start
 
     def cancel(self) -> None:
         for task in list(self._tasks):
@@ -107,8 +117,7 @@ class Background(Tasks):
         self._chance = chance
         self.fatal: BaseException | None = None
         """Why the broker cannot go on, if it cannot."""
-        self.on_fatal: Callable[[], object] = _nobody_listens
-        """Set by the assembly; called once."""
+        self._on_fatal: Callable[[], object] = _nobody_listens
 
     def keep(
         self,
@@ -127,13 +136,19 @@ class Background(Tasks):
         if self.fatal is None:
             self.fatal = error
             log.error("the broker stops, because %s cannot go on: %s", name, error)
-            self.on_fatal()
+            self._on_fatal()
+
+    def when_fatal(self, stop: Callable[[], object]) -> None:
+        """Call `stop` when the broker cannot go on; at once if that is known already."""
+        self._on_fatal = stop
+        if self.fatal is not None:
+            stop()
 
     async def unless_fatal(self, work: Coroutine[Any, Any, T]) -> T:
         """The work's result; broken off by whatever cannot go on meanwhile, which is raised in its place."""
         task = asyncio.current_task()
         assert task is not None
-        self.on_fatal = task.cancel
+        self.when_fatal(task.cancel)
         try:
             return await work
         except asyncio.CancelledError:
@@ -142,7 +157,7 @@ class Background(Tasks):
             task.uncancel()
             raise self.fatal from None
         finally:
-            self.on_fatal = _nobody_listens
+            self._on_fatal = _nobody_listens
 
     async def _keep(
         self,
@@ -185,4 +200,4 @@ class Background(Tasks):
 
 
 def _nobody_listens() -> None:
-    """Until the assembly says who does."""
+    """Until somebody does."""

@@ -55,6 +55,7 @@ class Groups:
         settings: GroupSettings,
         offsets_topic: OffsetsTopic,
         consumers: Consumers | None = None,
+        codec: GroupRecordCodec | None = None,
     ) -> None:
         self.settings = settings
         self.consumers = consumers
@@ -68,7 +69,7 @@ class Groups:
             OFFSETS_TOPIC,
             partitions,
             clock=clock,
-            codec=GroupRecordCodec(),
+            codec=codec or GroupRecordCodec(),
             new_machine=lambda _: GroupMachine(settings, None if consumers is None else consumers.new_rules),
         )
         self._unsubscribe: Callable[[], None] | None = None

@@ -60,7 +60,7 @@ class _Done:
 
 
 class CommittedImage:
-    """Constructing it starts nothing; `_begin` loads the image and follows the store until `close`."""
+    """Constructing it starts nothing; `begin` loads the image and follows the store until `close`."""
 
     def __init__(
         self,
@@ -68,11 +68,9 @@ class CommittedImage:
         *,
         policy: Callable[[], Policy],
         chance: random.Random,
-        wait_until_applied: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self.image: Image = EMPTY
-        self.wait_until_applied = wait_until_applied
-        """Set by the assembly: waits until this broker has made a revision so (the reconciler's method)."""
+        self._wait_until_applied: Callable[[int], Awaitable[None]] = _at_once
         self._store = store
         self._policy = policy
         self._chance = chance
@@ -80,7 +78,8 @@ class CommittedImage:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._follower: asyncio.Task[None] | None = None
 
-    async def _begin(self, background: Background) -> None:
+    async def begin(self, background: Background) -> None:
+        """Open the store, load the image, and follow the store in the background."""
         self._replace_image(image_of(await self._open_store()))
         # A broker that hears nothing of the cluster would act on what is long gone.
         self._follower = background.keep(
@@ -118,9 +117,13 @@ class CommittedImage:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    def applied_by(self, wait_until_applied: Callable[[int], Awaitable[None]]) -> None:
+        """Let local commands wait, from now on, until this broker has made their revision so."""
+        self._wait_until_applied = wait_until_applied
+
     # Committing.
 
-    async def _submit(
+    async def submit(
         self,
         commands: Sequence[Command],
         outcome_of: Callable[[int, Image, Image], T],
@@ -150,15 +153,15 @@ class CommittedImage:
                     attempts += 1
                     if attempts >= ATTEMPTS_MAX:
                         raise TooManyConflicts(f"{conflict} ({attempts} attempts)") from conflict
-                    await self._wait_for_revision(image.revision + 1)
+                    await self.wait_for_revision(image.revision + 1)
                     continue
             outcomes += batch.outcomes
-        await self._wait_for_revision(revision)
-        if is_local and revision and self.wait_until_applied is not None:
-            await self.wait_until_applied(revision)
+        await self.wait_for_revision(revision)
+        if is_local and revision:
+            await self._wait_until_applied(revision)
         return outcomes
 
-    async def _update(
+    async def update(
         self, plan: Callable[[Image], list[PartitionUpdate]], controller_revision: int = 0
     ) -> int:
         """Write what the plan wants, many partitions in each transaction and many transactions at once; plan
@@ -192,7 +195,7 @@ class CommittedImage:
                 if attempts >= ATTEMPTS_MAX:
                     raise TooManyConflicts(f"{done.lost} changes of partitions ({attempts} attempts)")
                 revision = max(revision, image.revision + 1)
-            await self._wait_for_revision(revision)
+            await self.wait_for_revision(revision)
 
     async def _commit_each(self, steps: Iterator[Step], done: _Done) -> None:
         """One transaction after the other, of those that nobody else has taken; none after a failure."""
@@ -220,7 +223,9 @@ class CommittedImage:
             begun_at = begun_at or revision
         return revision
 
-    async def _wait_for_revision(self, revision: int) -> None:
+    async def wait_for_revision(self, revision: int) -> None:
+        """Return when the image has come to this revision. Raises StoreUnavailable when that takes too
+        long."""
         if self.image.revision >= revision:
             return
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -277,3 +282,7 @@ class CommittedImage:
                 arrived.set_result(None)
         if failure is not None:
             raise failure
+
+
+async def _at_once(_revision: int) -> None:
+    """Nobody makes images so, or not yet: there is nothing to wait for."""

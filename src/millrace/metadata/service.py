@@ -41,7 +41,7 @@ from millrace.metadata.commands import (
     SetClusterId,
     UnregisterBroker,
 )
-from millrace.metadata.committing import CommittedImage
+from millrace.metadata.committing import CommittedImage, ImageCallback
 from millrace.metadata.errors import (
     ClusterMismatch,
     Conflict,
@@ -79,7 +79,7 @@ class NewTopic:
     configs: Mapping[str, str]
 
 
-class Metadata(CommittedImage):
+class Metadata:
     """Constructing it starts nothing; `start` loads the image and follows the store until `close`."""
 
     def __init__(
@@ -89,10 +89,30 @@ class Metadata(CommittedImage):
         policy: Callable[[], Policy],
         ids: IdSource,
         chance: random.Random,
-        wait_until_applied: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(store, policy=policy, chance=chance, wait_until_applied=wait_until_applied)
+        self._store = store
+        self._policy = policy
         self._ids = ids
+        self._committed = CommittedImage(store, policy=policy, chance=chance)
+
+    # The image.
+
+    @property
+    def image(self) -> Image:
+        """What this broker knows of the cluster at this moment."""
+        return self._committed.image
+
+    def subscribe(self, callback: ImageCallback) -> Callable[[], None]:
+        """Call back with (old, new) after every change, on the loop, before commands return. Returns the
+        undoing.
+
+        The callback must neither block nor raise."""
+        return self._committed.subscribe(callback)
+
+    def applied_by(self, wait_until_applied: Callable[[int], Awaitable[None]]) -> None:
+        """Let commands that concern this broker's partitions return only when it has made the change so. It
+        is the reconciler's to say when."""
+        self._committed.applied_by(wait_until_applied)
 
     # Life.
 
@@ -101,14 +121,17 @@ class Metadata(CommittedImage):
 
         `found_cluster_id` is what a data directory's meta.properties says. A new store takes it over; one
         that belongs to another cluster is refused. A store that goes back is fatal: StoreWentBack."""
-        await self._begin(background)
+        await self._committed.begin(background)
         if self.image.cluster_id == "":
             cluster_id = found_cluster_id or format_topic_id(self._ids.topic_id())
-            await self._submit([SetClusterId(cluster_id)], _nothing, is_local=False)
+            await self._committed.submit([SetClusterId(cluster_id)], _nothing, is_local=False)
         if found_cluster_id is not None and found_cluster_id != self.image.cluster_id:
             raise ClusterMismatch(
                 stored=self.image.cluster_id, found=found_cluster_id, where="the data directory"
             )
+
+    async def close(self) -> None:
+        await self._committed.close()
 
     # Topics.
 
@@ -127,7 +150,7 @@ class Metadata(CommittedImage):
             )
             for topic in topics
         ]
-        return await self._submit(
+        return await self._committed.submit(
             commands,
             lambda place, _, after: after.topics[topics[place].name],
             validate_only=validate_only,
@@ -144,13 +167,13 @@ class Metadata(CommittedImage):
             topic = topics[place]
             return before.topics[topic] if isinstance(topic, str) else before.topics_by_id[topic]
 
-        return await self._submit(commands, deleted)
+        return await self._committed.submit(commands, deleted)
 
     async def create_partitions(
         self, requests: Sequence[CreatePartitions], *, validate_only: bool = False
     ) -> list[TopicState | MetadataError]:
         """For each, the topic as it is now (or would be), or why not."""
-        return await self._submit(
+        return await self._committed.submit(
             requests,
             lambda place, _, after: after.topics[requests[place].name],
             validate_only=validate_only,
@@ -163,20 +186,20 @@ class Metadata(CommittedImage):
     ) -> list[MetadataError | None]:
         """IncrementalAlterConfigs: for each resource all of its alterations, or why none of them."""
         commands = [AlterConfigs(resource, alterations) for resource, alterations in requests]
-        return await self._submit(commands, _nothing, validate_only=validate_only)
+        return await self._committed.submit(commands, _nothing, validate_only=validate_only)
 
     async def replace_configs(
         self, requests: Sequence[tuple[ConfigResource, Mapping[str, str]]], *, validate_only: bool = False
     ) -> list[MetadataError | None]:
         """AlterConfigs of old: each resource has exactly these settings afterwards."""
         commands = [ReplaceConfigs(resource, configs) for resource, configs in requests]
-        return await self._submit(commands, _nothing, validate_only=validate_only)
+        return await self._committed.submit(commands, _nothing, validate_only=validate_only)
 
     # Producer ids.
 
     async def allocate_producer_ids(self, count: int = PRODUCER_ID_BLOCK) -> range:
         """A block of producer ids that nobody else ever gets."""
-        (outcome,) = await self._submit(
+        (outcome,) = await self._committed.submit(
             [AllocateProducerIds(count)], lambda _, before, after: before.next_producer_id, is_local=False
         )
         first = _or_raise(outcome)
@@ -194,7 +217,7 @@ class Metadata(CommittedImage):
         """Make this broker known, with the replicas that it cannot serve; the answer carries its epoch.
         Raises NodeIdInUse, LeaseExpired."""
         command = RegisterBroker(broker, lease_id, offline or {})
-        (outcome,) = await self._submit([command], _nothing, is_local=False)
+        (outcome,) = await self._committed.submit([command], _nothing, is_local=False)
         _or_raise(outcome)
         registered = self.image.brokers.get(broker.node_id)
         if registered is None or registered.incarnation != broker.incarnation:
@@ -206,17 +229,21 @@ class Metadata(CommittedImage):
     ) -> None:
         """These are all the replicas that a registered broker cannot serve. Others are to lead them."""
         command = ReportOffline(node_id, incarnation, replicas)
-        (outcome,) = await self._submit([command], _nothing, is_local=False)
+        (outcome,) = await self._committed.submit([command], _nothing, is_local=False)
         _or_raise(outcome)
 
     async def unregister_broker(self, node_id: NodeId, incarnation: str) -> None:
         """Take this broker's registration back, unless a successor has replaced it."""
-        (outcome,) = await self._submit([UnregisterBroker(node_id, incarnation)], _nothing, is_local=False)
+        (outcome,) = await self._committed.submit(
+            [UnregisterBroker(node_id, incarnation)], _nothing, is_local=False
+        )
         _or_raise(outcome)
 
     async def claim_controller(self, node_id: NodeId, incarnation: str) -> NodeId | None:
         """Become the controller unless there is one; who it is now."""
-        (outcome,) = await self._submit([ClaimController(node_id, incarnation)], _nothing, is_local=False)
+        (outcome,) = await self._committed.submit(
+            [ClaimController(node_id, incarnation)], _nothing, is_local=False
+        )
         _or_raise(outcome)
         return self.image.controller_id
 
@@ -227,7 +254,9 @@ class Metadata(CommittedImage):
         broker = self.image.brokers.get(node_id)
         if broker is None:
             return 0
-        (outcome,) = await self._submit([BeginStop(node_id, broker.incarnation)], _nothing, is_local=False)
+        (outcome,) = await self._committed.submit(
+            [BeginStop(node_id, broker.incarnation)], _nothing, is_local=False
+        )
         _or_raise(outcome)
         await self.settle()
         return sum(
@@ -247,7 +276,7 @@ class Metadata(CommittedImage):
 
     async def remove_member(self, node_id: NodeId) -> None:
         """Forget a broker that is down for good. Raises BrokerAlive, NotAMember."""
-        (outcome,) = await self._submit([RemoveMember(node_id)], _nothing, is_local=False)
+        (outcome,) = await self._committed.submit([RemoveMember(node_id)], _nothing, is_local=False)
         _or_raise(outcome)
         waiting = [
             topic_id for topic_id, deleted in self.image.deleted_topics.items() if node_id in deleted.brokers
@@ -290,18 +319,18 @@ class Metadata(CommittedImage):
             request = requests[place]
             return after.topics_by_id[request.topic_id].partitions[request.partition]
 
-        return await self._submit(requests, altered, is_local=False)
+        return await self._committed.submit(requests, altered, is_local=False)
 
     async def elect(
         self, partitions: Sequence[tuple[str, int]], kind: ElectionKind
     ) -> list[MetadataError | None]:
         """ElectLeaders: for each topic and partition, None or why there was no election."""
         commands = [ElectLeader(topic, partition, kind) for topic, partition in partitions]
-        return await self._submit(commands, _nothing, is_local=False)
+        return await self._committed.submit(commands, _nothing, is_local=False)
 
     async def reassign(self, requests: Sequence[Reassign]) -> list[MetadataError | None]:
         """AlterPartitionReassignments: for each, None when the move has begun or ended, or why not."""
-        return await self._submit(requests, _nothing, is_local=False)
+        return await self._committed.submit(requests, _nothing, is_local=False)
 
     async def settle(
         self, topics: Callable[[Image], Iterable[TopicState]] | None = None, *, controller_revision: int = 0
@@ -314,7 +343,7 @@ class Metadata(CommittedImage):
             chosen = image.topics.values() if topics is None else topics(image)
             return settle_partitions(image, chosen, self._policy())
 
-        return await self._update(plan, controller_revision)
+        return await self._committed.update(plan, controller_revision)
 
     async def withdraw(
         self,
@@ -326,7 +355,7 @@ class Metadata(CommittedImage):
         lost: Collection[Replica] = (),
     ) -> int:
         """Before a broker registers: it leads nothing from before, and without trust it is in no ISR."""
-        return await self._update(
+        return await self._committed.update(
             lambda image: withdraw_replicas(
                 image,
                 node_id,
@@ -342,14 +371,14 @@ class Metadata(CommittedImage):
         self, *, imbalance_percent: int = 0, controller_revision: int = 0
     ) -> int:
         """Lead partitions from their first replicas again, where those are in sync; how many changed."""
-        return await self._update(
+        return await self._committed.update(
             lambda image: restore_preferred_leaders(image, imbalance_percent=imbalance_percent),
             controller_revision,
         )
 
     async def fill_new_brokers(self, *, partitions_max: int, controller_revision: int) -> int:
         """Begin to move replicas to brokers that are to be filled, so many at once; how many moves began."""
-        return await self._update(
+        return await self._committed.update(
             lambda image: next_moves(image, self._policy(), partitions_max=partitions_max),
             controller_revision,
         )
@@ -357,7 +386,7 @@ class Metadata(CommittedImage):
     async def end_filling(self, node_ids: Sequence[NodeId], *, controller_revision: int) -> None:
         """These brokers have their share of the replicas, or are to get no more."""
         commands = [EndFilling(node_id, controller_revision) for node_id in node_ids]
-        for outcome in await self._submit(commands, _nothing, is_local=False):
+        for outcome in await self._committed.submit(commands, _nothing, is_local=False):
             _or_raise(outcome)
 
     async def clear_up(self, leftover: Leftover, *, controller_revision: int) -> bool:
@@ -366,7 +395,7 @@ class Metadata(CommittedImage):
         try:
             for step in steps_to_clear(leftover, guard, operations_max=self._store.operations_max):
                 revision = await self._store.commit(compares=step.compares, deletes=step.deletes)
-                await self._wait_for_revision(revision)
+                await self._committed.wait_for_revision(revision)
         except Conflict:
             return False
         return True
@@ -385,14 +414,14 @@ class Metadata(CommittedImage):
             self.image, found, node_id=node_id, next_producer_id=next_producer_id, ids=self._ids
         )
         if plan.commands:
-            for outcome in await self._submit(plan.commands, _nothing, is_local=False):
+            for outcome in await self._committed.submit(plan.commands, _nothing, is_local=False):
                 _or_raise(outcome)
         return plan.strays
 
     async def confirm_deletions(self, topic_ids: Sequence[TopicId], node_id: NodeId) -> None:
         """This broker has no log of these deleted topics any more."""
         commands = [ConfirmDeletion(topic_id, node_id) for topic_id in topic_ids]
-        for outcome in await self._submit(commands, _nothing, is_local=False):
+        for outcome in await self._committed.submit(commands, _nothing, is_local=False):
             _or_raise(outcome)
 
 

@@ -129,13 +129,14 @@ class Ending:
         """By broker, the answers that it has got as a follower, and where its logs are."""
         found = {}
         for node in self._run.nodes:
-            replication = None if node.broker is None else node.broker._replication
-            if node.broker is not None and replication is not None:
+            running = None if node.broker is None else node.broker.running
+            neighbours = None if running is None else running.cluster.neighbours
+            if node.broker is not None and neighbours is not None:
                 logs = [
                     (log.log_start_offset, log.high_watermark, log.log_end_offset)
                     for log in node.broker.directories.logs.values()
                 ]
-                answers = sum(fetcher.answers_count for fetcher in replication.fetchers.fetchers)
+                answers = sum(fetcher.answers_count for fetcher in neighbours.replication.fetchers.fetchers)
                 found[node.node_id] = (answers, logs)
         return found
 

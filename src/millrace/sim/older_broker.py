@@ -11,17 +11,16 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.broker.app import Broker
+from millrace.broker.assembly.ground import Release
+from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
 from millrace.broker.handlers.cluster.api_versions import api_versions_response
 from millrace.broker.network.context import RequestContext
-from millrace.broker.network.dispatch import Api, Dispatcher
-from millrace.broker.network.server import Server
+from millrace.broker.network.dispatch import Api
+from millrace.broker.surroundings import Surroundings
 from millrace.coordinator.decision import Record
-from millrace.core.background import Background
 from millrace.core.override import override
 from millrace.groups.records import GroupRecordCodec
-from millrace.groups.service import Groups
-from millrace.metadata.service import Metadata
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millrace.wire.messages.group_records import GroupMetadataValue, OffsetCommitValue
@@ -77,16 +76,5 @@ class OlderGroupRecords(GroupRecordCodec):
 
 
 class OlderBroker(Broker):
-    @override
-    def __setattr__(self, name: str, value: object) -> None:
-        # The assembly makes one list of APIs for all; an older broker had another.
-        if isinstance(value, Server):
-            value.dispatcher = Dispatcher(OLDER_APIS)
-        super().__setattr__(name, value)
-
-    @override
-    def _start_groups(self, background: Background, metadata: Metadata) -> Groups:
-        groups = super()._start_groups(background, metadata)
-        # Nothing is loaded before the next turn of the loop.
-        groups.runtime._codec = OlderGroupRecords()
-        return groups
+    def __init__(self, config: BrokerConfig, surroundings: Surroundings) -> None:
+        super().__init__(config, surroundings, Release(apis=OLDER_APIS, group_records=OlderGroupRecords()))

@@ -103,7 +103,7 @@ def test_a_fatal_error_stops_the_broker_once_and_is_not_tried_again() -> None:
     stops: list[str] = []
 
     def body(owner: Background) -> None:
-        owner.on_fatal = lambda: stops.append("stop")
+        owner.when_fatal(lambda: stops.append("stop"))
         for name, work in (("first", first), ("second", second)):
             _ = owner.keep(name, work.run, fatal=(Lost,))
 
@@ -147,6 +147,35 @@ def test_one_off_work_is_told_and_not_tried_again(caplog: pytest.LogCaptureFixtu
     run_virtually(main())
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert told == [("ERROR", "bug failed, and is not tried again"), ("WARNING", "expected: b")]
+
+
+def test_a_part_that_starts_one_kind_of_work_needs_to_know_no_owner() -> None:
+    done: list[str] = []
+
+    async def note(text: str) -> None:
+        done.append(text)
+        await asyncio.sleep(3_600)
+
+    async def main() -> None:
+        tasks = Tasks()
+        start = tasks.starter("note")
+        start(note("a"))
+        start(note("b"))
+        await asyncio.sleep(0)
+        assert len(tasks) == 2
+        await tasks.end()
+        assert len(tasks) == 0
+
+    run_virtually(main())
+    assert done == ["a", "b"]
+
+
+def test_who_asks_late_hears_at_once_that_the_broker_cannot_go_on() -> None:
+    background = Background(random.Random(7))
+    background.cannot_go_on("work", Lost("gone"))
+    stops: list[str] = []
+    background.when_fatal(lambda: stops.append("stop"))
+    assert stops == ["stop"]
 
 
 def test_the_end_comes_in_time_even_if_something_does_not_end(caplog: pytest.LogCaptureFixture) -> None:

@@ -48,7 +48,7 @@ class Disks:
             random_source=random.Random(1),
             settings=DirectorySettings(gives_up_unwritable=True),
         )
-        directories.mover.installed = lambda original, copy: self.moved.append((original, copy))
+        directories.tell_of_moves(lambda original, copy: self.moved.append((original, copy)))
         self.run(directories.open())
         self.directory_ids = directories.ensure_identity(node_id=1, cluster_id="c")
         self.run(directories.load(lambda partition: self.config, belongs_to=self.belongs_to))

@@ -88,7 +88,7 @@ class LocalBroker:
         """Nothing of it acts any more; the store does not know."""
         for task in self._tasks:
             task.cancel()
-        for loop in (self.session._task, self.metadata._follower):
+        for loop in (self.session._task, self.metadata._committed._follower):
             if loop is not None:
                 loop.cancel()
 

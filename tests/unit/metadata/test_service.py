@@ -349,7 +349,7 @@ def test_commands_wait_until_this_broker_has_made_it_so() -> None:
                 asked.append(revision)
                 await applied.wait()
 
-            metadata.wait_until_applied = wait
+            metadata.applied_by(wait)
             creating = asyncio.ensure_future(create(metadata, "a"))
             while "a" not in metadata.image.topics:
                 await asyncio.sleep(0)

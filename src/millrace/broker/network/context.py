@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace.broker.services import Services
+    from millrace.broker.handlers.services import Services
 
 
 @dataclass(frozen=True, slots=True)

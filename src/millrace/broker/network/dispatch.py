@@ -70,6 +70,9 @@ class Api:
     quick: Callable[..., bool] | None = None
     """Tried before `handle`, with the arguments of a direct handler: serves requests of the commonest kind
     in fewer steps, or answers False and has done nothing."""
+    answer_unserved: Callable[[tuple[Api, ...]], bytes] | None = None
+    """Makes the body that a request of a version gets that is not served, from the list of all APIs. Without
+    it such a request ends the connection."""
 
 
 class Route:
@@ -125,6 +128,15 @@ class Dispatcher:
         if route is None:
             route = self.routes[number] = Route(api, version, self.stats[key])
         return route
+
+    def answers_any_version(self, key: int) -> bool:
+        api = self._apis.get(key)
+        return api is not None and api.answer_unserved is not None
+
+    def answer_unserved(self, key: int) -> bytes | None:
+        """The body for a version that is not served; None for an API that has no such answer."""
+        api = self._apis.get(key)
+        return None if api is None or api.answer_unserved is None else api.answer_unserved(self.apis)
 
     def serves(self, key: int, version: int) -> bool:
         api = self._apis.get(key)

@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.memory import MemoryBudget
 from millrace.core.background import Failures, Tasks
-from millrace.wire import schema
-from millrace.wire.api_keys import ApiKey
-from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.services import Services
+    from millrace.broker.handlers.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +52,14 @@ class Server:
         limits: ServerLimits,
         ticks: Callable[[], float],
         failures: Failures | None = None,
+        before_requests: Callable[[], None] | None = None,
     ) -> None:
+        """`before_requests` is called when something was received, before it is handled: a broker of a
+        cluster looks whether its lease still counts."""
         self.dispatcher = dispatcher
         self.services = services
         self.ticks = ticks
-        self.before_requests: Callable[[], None] | None = None
-        """Set by the assembly of a cluster's broker: called when something was received, before it is
-        handled."""
+        self.before_requests: Final = before_requests
         self.frame_bytes_max = limits.frame_bytes_max
         self.request_memory = MemoryBudget(limits.request_memory_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
@@ -71,6 +69,8 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._connections_by_ip: dict[str, int] = {}
         self._tasks = Tasks(failures)
+        self.start_task: Final = self._tasks.starter("request")
+        """Runs a handler's coroutine until it ends or the server stops."""
         self._listening: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._is_stopping = False
@@ -155,23 +155,13 @@ class Server:
                 del self._connections_by_ip[ip]
 
     def is_servable(self, key: int, version: int) -> bool:
-        """Whether a request is worth waiting for; unknown versions of ApiVersions get an answer too."""
-        return key == ApiKey.API_VERSIONS or self.dispatcher.serves(key, version)
+        """Whether a request is worth waiting for; unknown versions of some APIs get an answer too."""
+        return self.dispatcher.serves(key, version) or self.dispatcher.answers_any_version(key)
 
     def answer_unserved(self, key: int, version: int, correlation_id: int) -> bytes | None:
         """The answer to an (API, version) without a route; None means that the connection must end."""
-        if key != ApiKey.API_VERSIONS:
-            return None
-        from millrace.broker.handlers.cluster.api_versions import api_versions_response
-
-        response = api_versions_response(self.dispatcher.apis)
-        response.error_code = ErrorCode.UNSUPPORTED_VERSION
-        encode = schema.response_encoder(ApiKey.API_VERSIONS, 0)
-        return response_frame(correlation_id, encode(response), flexible=False)
-
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a handler's coroutine until it ends or the server stops."""
-        _ = self._tasks.start("request", work)
+        body = self.dispatcher.answer_unserved(key)
+        return None if body is None else response_frame(correlation_id, body, flexible=False)
 
     def count_refused(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1

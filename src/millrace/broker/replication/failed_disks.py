@@ -36,7 +36,7 @@ class FailedDisks(DiskState):
         self._lost: dict[Replica, None] = {}
         self._changed = asyncio.Event()
         self._reported: Mapping[TopicId, Sequence[int]] | None = None
-        directories.offline_changed = self._changed.set
+        directories.tell_of_offline(self._changed.set)
 
     def compare(self, image: Image) -> None:
         """At the start, when all logs that can be found are: see which replicas of this broker are not."""

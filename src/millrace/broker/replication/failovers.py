@@ -19,10 +19,12 @@ WAIT_MS_MAX: Final = 300
 """A failover takes some ten milliseconds where nothing is in its way."""
 POLL_MS: Final = 5
 TURNS: Final = 2
-"""Of the loop, until a connection that broke has told so."""
+"""So many turns of the loop pass before a broken connection is noticed."""
 
 
 class Failovers:
+    """Whether leaders are being replaced, and a short wait for the new ones."""
+
     def __init__(
         self,
         image: Callable[[], Image],

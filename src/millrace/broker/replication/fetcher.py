@@ -22,7 +22,7 @@ from typing import Any, Final
 from millrace.broker.replication.followed import Followed
 from millrace.broker.replication.peers import PeerConnection, Peers, PeerUnreachable
 from millrace.broker.replication.throttles import FollowerThrottles
-from millrace.core.background import Failures, Tasks
+from millrace.core.background import Failures, StartTask, Tasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicId
 from millrace.log.partition.partition_log import PartitionLog
@@ -69,7 +69,7 @@ class LeaderFetcher:
         settings: Callable[[], FetcherSettings],
         throttles: FollowerThrottles,
         chance: random.Random,
-        start_task: Callable[[Coroutine[Any, Any, None]], None],
+        start_task: StartTask,
     ) -> None:
         self.leader_id = leader_id
         self._peers = peers
@@ -536,9 +536,6 @@ class Fetchers:
                 settings=self._settings,
                 throttles=self._throttles,
                 chance=self._chance,
-                start_task=self._start_task,
+                start_task=self._tasks.starter("follow-leader"),
             )
         return fetcher
-
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        _ = self._tasks.start("follow-leader", work)

@@ -1,9 +1,10 @@
 """Tells the metadata which replicas are in sync with the partitions that this broker leads: those that have
 caught up at once, those that fall behind when their time is over.
 
-Brokers that are gone leave the in-sync replicas without it, except where it would be alone and one is enough:
-then nothing is committed until it says itself that it goes on alone, and it says so only when all that was
-committed is on its disk. Whoever it leaves behind may have the only other copy."""
+The controller takes brokers that are gone out of the in-sync replicas, with one exception: a leader that
+would be left alone, where one replica is enough. Then the leader commits nothing until it asks for this
+itself, and it asks only when all that was committed is on its own disk: whoever it leaves behind may have the
+only other copy."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ class IsrChanges(Protocol):
 
 
 class IsrKeeper:
+    """Collects wishes to change in-sync replicas and asks the metadata for many of them at once."""
+
     def __init__(
         self,
         metadata: IsrChanges,

@@ -23,9 +23,13 @@ class Roles(Protocol):
     def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None: ...
     def forget(self, partition: Partition) -> None: ...
     def throttles_changed(self) -> None: ...
+    def state_of(self, partition: Partition) -> PartitionState | None:
+        """What the metadata says at this moment, which may not be carried out yet."""
 
 
 class LocalReplicas:
+    """The reconciler's hands: what it wants of this broker's partitions is done here."""
+
     def __init__(
         self,
         directories: LogDirectories,
@@ -33,19 +37,22 @@ class LocalReplicas:
         *,
         node_id: NodeId,
         flush_wanted: Callable[[Partition], None],
+        roles: Roles | None = None,
     ) -> None:
+        """`roles` is None where there is only one broker, which leads all that it has. One of several leads
+        nothing until `fence` says that it has its place in the cluster: others may lead what it led."""
         self._directories = directories
-        directories.mover.installed = self._moved
         self._partitions = partitions
         self._node_id = node_id
         self._flush_wanted = flush_wanted
-        self.leadership_changed: Callable[[Partition], None] = _nobody_listens
-        """Set by the assembly: called for each partition that came, went, or has a new leader epoch."""
-        self.roles: Roles | None = None
-        """Set by the assembly, before anything is started."""
-        self.latest_state: Callable[[Partition], PartitionState | None] = _nothing_is_known
-        """Set by the assembly: what the metadata says at this moment, which may not be carried out yet."""
-        self._is_fenced = False
+        self._roles = roles
+        self._listeners: list[Callable[[Partition], None]] = []
+        self._is_fenced = roles is not None
+        directories.tell_of_moves(self._moved)
+
+    def subscribe(self, listener: Callable[[Partition], None]) -> None:
+        """Tell of each partition that came, went, or may have a new leader epoch, from now on."""
+        self._listeners.append(listener)
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         directories = self._directories
@@ -88,16 +95,16 @@ class LocalReplicas:
         """Stop leading, since others may lead by now; or go on with what the metadata says now."""
         self._is_fenced = is_fenced
         for partition in list(self._partitions):
-            state = self.latest_state(partition)
+            state = None if self._roles is None else self._roles.state_of(partition)
             if state is not None:
                 self._take_role(partition, state)
             elif is_fenced:
                 partition.follow(NO_LEADER, partition.leader_epoch)
-                self.leadership_changed(partition)
+                self._tell(partition)
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
         """Idempotent: what has not changed stays as it is. A term that is over says nothing."""
-        roles = self.roles
+        roles = self._roles
         if state.leader_epoch < partition.leader_epoch:
             return
         leads_here = state.leader == self._node_id and not self._is_fenced
@@ -107,7 +114,7 @@ class LocalReplicas:
             # Nothing can be written here, so there is nothing to fetch.
             roles.forget(partition)
             partition.follow(leader_id, state.leader_epoch)
-            self.leadership_changed(partition)
+            self._tell(partition)
             return
         if leads_here and (len(state.replicas) == 1 or roles is None):
             if roles is not None:
@@ -119,15 +126,19 @@ class LocalReplicas:
             roles.lead(partition, state)
         else:
             roles.follow(partition, leader_id, state)
-        self.leadership_changed(partition)
+        self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        for listener in self._listeners:
+            listener(partition)
 
     def configure(self, topic: TopicState, settings: TopicSettings) -> None:
         for partition in self._partitions.by_name.get(topic.name, {}).values():
             partition.log.set_config(settings.log)
             partition.require_replicas(min_insync=settings.min_insync_replicas)
             self._throttle(partition, settings)
-        if self.roles is not None:
-            self.roles.throttles_changed()
+        if self._roles is not None:
+            self._roles.throttles_changed()
 
     async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
         for number in partitions:
@@ -168,9 +179,9 @@ class LocalReplicas:
         for topic_partition in partitions:
             partition = self._partitions.remove(topic_partition)
             if partition is not None:
-                if self.roles is not None:
-                    self.roles.forget(partition)
-                self.leadership_changed(partition)
+                if self._roles is not None:
+                    self._roles.forget(partition)
+                self._tell(partition)
             try:
                 self._directories.delete(topic_partition)
             except StorageError as error:
@@ -184,15 +195,6 @@ class LocalReplicas:
         partition = self._partitions.find(*original.topic_partition)
         if partition is not None and partition.log is original:
             partition.replace_log(copy)
-
-
-def _nothing_is_known(_partition: Partition) -> PartitionState | None:
-    """Until the assembly says who knows."""
-    return None
-
-
-def _nobody_listens(_partition: Partition) -> None:
-    """Until the coordinators are there."""
 
 
 _LOGS_PER_STEP = 50

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
-from millrace.broker.config.config import BrokerConfig
-from millrace.broker.surroundings import Surroundings
 from millrace.core.background import Background
 from millrace.metadata.controller_task import ControllerSettings, ControllerTask
 from millrace.metadata.errors import MetadataError
@@ -20,60 +20,108 @@ from millrace.metadata.store import Store
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 0.15
+LINGER_S: Final = 0.15
 """After the hand-over: all brokers know the new leaders by then, and most clients have asked for them."""
-HAND_OVER_S_MAX = 10.0
+HAND_OVER_S_MAX: Final = 10.0
 """A store that does not answer must not keep a broker from stopping."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipSettings:
+    session: SessionSettings
+    """Fixed for as long as the broker runs."""
+    controller: ControllerSettings
+    hands_over: bool
+    """Whether others take the lead before this broker stops."""
+
+
+class Place(Protocol):
+    """A broker's place, alone or among others. `prepare`, then `join` when it can be reached; `hand_over` and
+    `leave` at the end."""
+
+    @property
+    def before_requests(self) -> Callable[[], None] | None:
+        """To be called when something was received, before it is handled; None if nothing needs it."""
+
+    async def prepare(self) -> None: ...
+    async def join(self, background: Background, bound_ports: Mapping[str, int]) -> None: ...
+    async def hand_over(self) -> None: ...
+    async def leave(self) -> None: ...
+
+
+class Alone:
+    """The place of a broker whose metadata is its own: it registers, and nobody else is there to mind."""
+
+    before_requests: Final = None
+
+    def __init__(self, metadata: Metadata, broker: BrokerState, disks: DiskState) -> None:
+        self._metadata = metadata
+        self._broker = broker
+        self._disks = disks
+
+    async def prepare(self) -> None:
+        await self._metadata.register_broker(self._broker, offline=self._disks.offline_replicas())
+
+    async def join(self, background: Background, bound_ports: Mapping[str, int]) -> None:
+        """It has been there since `prepare`."""
+
+    async def hand_over(self) -> None:
+        """There is nobody to hand over to."""
+
+    async def leave(self) -> None:
+        """The registration stays, as the data does."""
+
+
 class Membership:
+    """The place of a broker of a cluster, which it holds under a lease."""
+
     def __init__(
         self,
         metadata: Metadata,
         store: Store,
         broker: BrokerState,
         *,
-        config: Callable[[], BrokerConfig],
-        surroundings: Surroundings,
+        settings: MembershipSettings,
         is_clean: bool,
+        chance: random.Random,
+        on_fence: Callable[[bool], None],
         disks: DiskState | None = None,
     ) -> None:
+        """`on_fence` is called with True when this broker must lead nothing any more, whatever its image
+        says, and with False when the image counts again."""
         self._metadata = metadata
-        self._config = config
-        self._broker = replace(
-            broker, rack=broker.rack or surroundings.host_name or None, boot_id=surroundings.boot_id
-        )
-        self.on_fence: list[Callable[[bool], None]] = []
-        """Called with True when this broker must lead nothing any more, whatever its image says, and with
-        False when the image counts again."""
+        self._settings = settings
+        self._broker = broker
         self._session = BrokerSession(
             metadata,
             store,
-            self._broker,
-            settings=SessionSettings(
-                timeout_ms=config().integer("broker.session.timeout.ms"),
-                heartbeat_ms=config().integer("broker.heartbeat.interval.ms"),
-            ),
+            broker,
+            settings=settings.session,
             is_clean=is_clean,
-            chance=surroundings.chance,
-            on_change=self._changed,
+            chance=chance,
+            on_change=on_fence,
             disks=disks,
         )
         self._controller = ControllerTask(
             metadata,
             node_id=broker.node_id,
             incarnation=broker.incarnation,
-            settings=self._controller_settings,
+            settings=lambda: self._settings.controller,
         )
         self._ruling: asyncio.Task[None] | None = None
+
+    def reconfigure(self, settings: MembershipSettings) -> None:
+        """Take over what is set now, but for the session."""
+        self._settings = settings
 
     @property
     def is_fenced(self) -> bool:
         return self._session.is_fenced
 
-    def check_time(self) -> None:
-        """Stop leading if the lease may be over, before a request is handled as if it were not."""
-        self._session.check_time()
+    @property
+    def before_requests(self) -> Callable[[], None]:
+        """Stops leading if the lease may be over, before a request is handled as if it were not."""
+        return self._session.check_time
 
     async def prepare(self) -> None:
         """Before the replicas are opened: nothing rests on this broker's last run."""
@@ -92,7 +140,7 @@ class Membership:
     async def hand_over(self) -> None:
         """Let others lead what they can lead, before requests are refused here."""
         self._session.will_leave()
-        if not self._config().boolean("controlled.shutdown.enable"):
+        if not self._settings.hands_over:
             return
         try:
             async with asyncio.timeout(HAND_OVER_S_MAX):
@@ -111,17 +159,3 @@ class Membership:
         if self._ruling is not None:
             self._ruling.cancel()
         await self._session.leave()
-
-    def _changed(self, is_fenced: bool) -> None:
-        for callback in self.on_fence:
-            callback(is_fenced)
-
-    def _controller_settings(self) -> ControllerSettings:
-        config = self._config()
-        return ControllerSettings(
-            is_rebalance_enabled=config.boolean("auto.leader.rebalance.enable"),
-            rebalance_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
-            imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
-            is_filling_enabled=config.boolean("auto.rebalance.new.brokers"),
-            filling_partitions_max=config.integer("auto.rebalance.partitions.max"),
-        )

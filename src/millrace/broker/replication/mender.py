@@ -30,6 +30,8 @@ SLACK_BYTES: Final = 1_048_576
 
 
 class Mender:
+    """Runs all the time; sleeps longer while nothing is damaged."""
+
     def __init__(
         self,
         image: Callable[[], Image],

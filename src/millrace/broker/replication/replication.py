@@ -1,23 +1,20 @@
 """Everything of a broker that makes it one of several: its peers, the leaders that it follows, the followers
-that it leads, and the in-sync replicas that it tells the metadata of. Joined here, started by `app`."""
+that it leads, and the in-sync replicas that it tells the metadata of."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any
+from dataclasses import dataclass
 
-from millrace.broker.config.config import BrokerConfig
 from millrace.broker.replication.fetcher import Fetchers, FetcherSettings
 from millrace.broker.replication.isr import IsrKeeper
 from millrace.broker.replication.mender import Mender
 from millrace.broker.replication.peers import Peers
 from millrace.broker.replication.replica_sessions import ReplicaSessions, steady_ms
 from millrace.broker.replication.throttles import FollowerThrottles
-from millrace.broker.transactions.remote_transactions import RemoteTransactions
-from millrace.core.background import Background, Tasks
+from millrace.core.background import Background
 from millrace.core.ids import NodeId
 from millrace.metadata.image import Image, PartitionState
 from millrace.metadata.service import Metadata
@@ -28,59 +25,69 @@ from millrace.replica.partitions import Partitions
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings:
+    """How this broker follows others and is followed."""
+
+    listener: str | None = None
+    """By whose address other brokers are reached; None for the first that they have."""
+    lag_ms_max: int
+    """How long a follower may be behind and still count as in sync."""
+    fetcher: FetcherSettings
+    leader_bytes_per_second: int
+    follower_bytes_per_second: int
+    new_broker_bytes_per_second: int
+    """For the replicas that a new broker gets as its share."""
+
+
 class Replication:
+    """Constructing it starts nothing: partitions may be given roles before `start`."""
+
     def __init__(
         self,
         metadata: Metadata,
         partitions: Partitions,
         *,
-        config: Callable[[], BrokerConfig],
+        node_id: NodeId,
+        settings: ReplicationSettings,
         background: Background,
         chance: random.Random,
     ) -> None:
         self._metadata = metadata
-        self._config = config
-        self._settings_of: BrokerConfig | None = None
-        self._settings = FetcherSettings()
-        self._node_id = config().node_id
+        self._node_id = node_id
+        self._settings = settings
         self._background = background
         self._loops: list[asyncio.Task[None]] = []
-        self._tasks = Tasks(background.failures)
         self.peers = Peers(
             lambda: metadata.image,
-            node_id=self._node_id,
-            listener=config().optional_text("inter.broker.listener.name"),
+            node_id=node_id,
+            listener=settings.listener,
             declare_dead=self._declare_dead,
             failures=background.failures,
         )
-        self.throttles = FollowerThrottles(lambda: metadata.image, self._node_id)
+        self.throttles = FollowerThrottles(lambda: metadata.image, node_id)
         self.fetchers = Fetchers(
             self.peers,
-            node_id=self._node_id,
+            node_id=node_id,
             broker_epoch=self._broker_epoch,
-            settings=self._fetcher_settings,
+            settings=lambda: self._settings.fetcher,
             throttles=self.throttles,
             chance=chance,
             failures=background.failures,
         )
-        self.sessions = ReplicaSessions(
-            metadata, partitions, self.peers, node_id=self._node_id, chance=chance
-        )
-        self.transactions = RemoteTransactions(
-            metadata, self.peers, node_id=self._node_id, start_task=self._start_task
-        )
-        self.mender = Mender(lambda: metadata.image, partitions, self.peers, node_id=self._node_id)
+        self.sessions = ReplicaSessions(metadata, partitions, self.peers, node_id=node_id, chance=chance)
+        self.mender = Mender(lambda: metadata.image, partitions, self.peers, node_id=node_id)
         self.isr = IsrKeeper(
             metadata,
             partitions,
-            node_id=self._node_id,
-            lag_ms_max=self._lag_ms_max,
+            node_id=node_id,
+            lag_ms_max=lambda: self._settings.lag_ms_max,
             applied=self.lead,
         )
 
     def start(self) -> None:
         """When this broker can be reached itself: others take a closed port for a dead broker."""
-        self.reconfigure()
+        self.reconfigure(self._settings)
         self._metadata.subscribe(self.peers.image_changed)
         self._metadata.subscribe(self._image_changed)
         self.fetchers.start()
@@ -96,14 +103,13 @@ class Replication:
         self.peers.stop()
         for loop in self._loops:
             loop.cancel()
-        self._tasks.cancel()
 
-    def reconfigure(self) -> None:
-        """Take over the rates that are set now."""
-        config = self._config()
-        self.sessions.throttle.set_rate(config.integer("leader.replication.throttled.rate"))
-        self.throttles.named.set_rate(config.integer("follower.replication.throttled.rate"))
-        self.throttles.arriving.set_rate(config.integer("auto.rebalance.throttled.rate"))
+    def reconfigure(self, settings: ReplicationSettings) -> None:
+        """Take over what is set now."""
+        self._settings = settings
+        self.sessions.throttle.set_rate(settings.leader_bytes_per_second)
+        self.throttles.named.set_rate(settings.follower_bytes_per_second)
+        self.throttles.arriving.set_rate(settings.new_broker_bytes_per_second)
         self.throttles.refresh()
 
     def _image_changed(self, old: Image, new: Image) -> None:
@@ -116,9 +122,6 @@ class Replication:
         """A topic's settings may name other replicas now: who waits finds out whether it still has to."""
         self.sessions.throttle.let_go()
         self.throttles.named.let_go()
-
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        _ = self._tasks.start("ask-peer", work)
 
     # What the metadata wants of this broker.
 
@@ -138,7 +141,7 @@ class Replication:
                 self._node_id,
                 leader_epoch=state.leader_epoch,
                 epoch_start_offset=partition.log.log_end_offset,
-                lag_ms_max=self._lag_ms_max(),
+                lag_ms_max=self._settings.lag_ms_max,
                 now_ms=now_ms,
             )
         leadership.min_insync = partition.min_insync_replicas
@@ -158,9 +161,10 @@ class Replication:
             self.fetchers.unfollow(partition)
 
     def forget(self, partition: Partition) -> None:
+        """Neither lead nor follow it with others any more."""
         self.fetchers.unfollow(partition)
 
-    # Settings and facts, as they are now.
+    # Facts, as they are now.
 
     async def _declare_dead(self, node_id: NodeId, incarnation: str) -> None:
         await self._metadata.declare_dead(node_id, incarnation)
@@ -168,20 +172,3 @@ class Replication:
     def _broker_epoch(self) -> int:
         broker = self._metadata.image.brokers.get(self._node_id)
         return -1 if broker is None else broker.epoch
-
-    def _lag_ms_max(self) -> int:
-        return self._config().integer("replica.lag.time.max.ms")
-
-    def _fetcher_settings(self) -> FetcherSettings:
-        config = self._config()
-        if config is self._settings_of:
-            return self._settings
-        self._settings_of = config
-        self._settings = FetcherSettings(
-            wait_ms_max=config.integer("replica.fetch.wait.max.ms"),
-            bytes_min=config.integer("replica.fetch.min.bytes"),
-            partition_bytes_max=config.integer("replica.fetch.max.bytes"),
-            response_bytes_max=config.integer("replica.fetch.response.max.bytes"),
-            timeout_ms=config.integer("replica.socket.timeout.ms"),
-        )
-        return self._settings

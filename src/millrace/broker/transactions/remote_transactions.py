@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from millrace.broker.replication.peers import Lane, Peers, PeerUnreachable
 from millrace.coordinator.errors import CoordinatorNotAvailable, NotCoordinator
 from millrace.coordinator.runtime import Answer, Outcome
+from millrace.core.background import StartTask
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicPartition
 from millrace.log.errors import CoordinatorFenced, ProducerFenced
@@ -77,7 +78,7 @@ class RemoteTransactions:
         peers: Peers,
         *,
         node_id: NodeId,
-        start_task: Callable[[Coroutine[Any, Any, None]], None],
+        start_task: StartTask,
     ) -> None:
         self._metadata = metadata
         self._peers = peers

@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, unquote
 
 import h11
 
+from millrace.core.background import Failures, Tasks
+
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -36,27 +38,36 @@ class HttpServer:
     """Serves a fixed table of paths, and of collections with one name below each; all else is 404."""
 
     def __init__(
-        self, paths: Mapping[str, HttpHandler], collections: Mapping[str, CollectionHandler] | None = None
+        self,
+        paths: Mapping[str, HttpHandler],
+        collections: Mapping[str, CollectionHandler] | None = None,
+        *,
+        failures: Failures | None = None,
     ) -> None:
         self._paths = paths
         self._collections = collections or {}
         self._server: asyncio.Server | None = None
-        self._open_count = 0
+        self._requests = Tasks(failures)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        self._server = await asyncio.start_server(self._serve, host or None, port, limit=READ_BYTES)
+        self._server = await asyncio.start_server(  # noqa: TID251 - a plain callback starts no task
+            self._accept, host or None, port, limit=READ_BYTES
+        )
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
 
     def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        self._requests.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open_count >= CONNECTIONS_MAX:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._requests) >= CONNECTIONS_MAX:
             writer.close()
             return
-        self._open_count += 1
+        _ = self._requests.start("http-request", self._serve(reader, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await self._converse(reader, writer)
@@ -66,7 +77,6 @@ class HttpServer:
         except Exception:
             log.exception("an HTTP request failed")
         finally:
-            self._open_count -= 1
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

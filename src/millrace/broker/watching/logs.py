@@ -10,6 +10,8 @@ import orjson
 
 from millrace.core.override import override
 
+OURS: Final = "millrace"
+"""The logger above all of ours."""
 _STANDARD_FIELDS: Final = frozenset(
     [*logging.LogRecord("", 0, "", 0, "", None, None).__dict__, "message", "asctime", "taskName"]
 )
@@ -55,7 +57,13 @@ def set_up(level: str, style: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("millrace").setLevel(level.upper())
+    logging.getLogger(OURS).setLevel(level.upper())
+
+
+def change_level(before: str, level: str) -> None:
+    """Set another level, if it is another one: what was set for single loggers is to stay otherwise."""
+    if level != before:
+        logging.getLogger(OURS).setLevel(level.upper())
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object]:

@@ -27,15 +27,17 @@ from millrace.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from millrace.broker.handlers.services import Services
     from millrace.broker.network.server import Server
     from millrace.broker.replication.throttles import Throttle
-    from millrace.broker.services import Services
     from millrace.broker.watching.group_reports import GroupReports
     from millrace.core.background import Failures
     from millrace.core.lanes import LaneFigures, Lanes
     from millrace.log.directories.log_directory import LogDirectory
 
 _ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
+PlainFigures = Mapping[str, tuple[str, float]]
+"""What a figure says and its value, by its name."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -100,19 +102,18 @@ class BrokerMetrics:
         server: Server,
         services: Services,
         *,
-        process_figures: Callable[[], dict[str, tuple[str, float]]],
-        cleaner_figures: Callable[[], Mapping[str, tuple[str, float]]],
-        open_file_count: Callable[[], int],
+        gauges: Callable[[], PlainFigures],
+        counters: Callable[[], PlainFigures],
         group_reports: GroupReports,
         throttles: Mapping[str, Throttle],
         background_failures: Failures,
         lanes: Lanes | None = None,
     ) -> None:
+        """`gauges` and `counters` are what others have to tell beside what is read here."""
         self._server = server
         self._services = services
-        self._process_figures = process_figures
-        self._cleaner_figures = cleaner_figures
-        self._open_file_count = open_file_count
+        self._more_gauges = gauges
+        self._more_counters = counters
         self._group_reports = group_reports
         self._throttles = throttles
         self._background_failures = background_failures
@@ -159,8 +160,8 @@ class BrokerMetrics:
             lanes=[] if self._lanes is None else self._lanes.figures(),
             transactions=transaction_figures(services.transactions.all(), services.clock.wall_ms()),
             throttles=throttle_figures(self._throttles),
-            gauges={**self._gauges(), **self._process_figures()},
-            counters={**self._counters(), **self._cleaner_figures()},
+            gauges={**self._gauges(), **self._more_gauges()},
+            counters={**self._counters(), **self._more_counters()},
         )
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
@@ -186,7 +187,6 @@ class BrokerMetrics:
             ),
             "millrace_topics": ("Topics in the cluster.", len(services.metadata.image.topics)),
             "millrace_partitions": ("Partitions on this broker.", len(services.partitions)),
-            "millrace_open_files": ("Log files held open.", self._open_file_count()),
             **cluster_figures(services.metadata.image, services.config.node_id),
         }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.log.directories.survey import LoadProgress
+
 
 @dataclass(slots=True)
 class Readiness:
@@ -15,7 +17,7 @@ class Readiness:
     def is_ready(self) -> bool:
         return self.phase == "ready"
 
-    def recovering(self, loaded: int, total: int) -> None:
+    def recovering(self, progress: LoadProgress) -> None:
         self.phase = "recovering"
-        self.logs_loaded = loaded
-        self.logs_total = total
+        self.logs_loaded = progress.logs_done
+        self.logs_total = progress.logs_total

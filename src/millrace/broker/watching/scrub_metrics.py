@@ -23,11 +23,11 @@ def scrub_counters(figures: ScrubMetrics, directories: LogDirectories) -> dict[s
     }
 
 
-def scrub_gauges(scrubber: Scrubber | None, directories: LogDirectories) -> dict[str, tuple[str, float]]:
+def scrub_gauges(scrubber: Scrubber, directories: LogDirectories) -> dict[str, tuple[str, float]]:
     return {
         "millrace_scrub_progress": (
             "How much is done of the log that is gone through for damage now, from 0 to 1.",
-            0.0 if scrubber is None else scrubber.metrics.progress,
+            scrubber.metrics.progress,
         ),
         "millrace_quarantined_ranges": (
             "Ranges of records that are damaged or missing and are not served.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -55,21 +56,22 @@ class LogDirectories:
         ids: IdSource,
         random_source: random.Random,
         settings: DirectorySettings | None = None,
+        move_bytes_per_second: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """`move_bytes_per_second` holds back logs that move, as it says at that moment."""
         assert paths, "a broker needs a data directory"
         self.volume = volume
         self.all: Final = tuple(
             LogDirectory(volume, path, clock=clock, ids=ids, random_source=random_source, settings=settings)
             for path in paths
         )
-        self.mover = Mover(ids)
+        self.mover = Mover(ids, move_bytes_per_second)
         self.unreachable: dict[Replica, None] = {}
         """Replicas of this broker whose logs lie in a directory that could not be used at the start, or that
         came when there was none to put them in."""
         self.has_lost: bool = False
         """A directory of an earlier run was taken away or replaced, and its logs with it."""
-        self.offline_changed: Callable[[], None] = _nobody_listens
-        """Set by the assembly: told on the loop when other replicas than before are offline."""
+        self._offline_changed: Callable[[], None] = _nobody_listens
         self._known: KnownDirectories = NOTHING_KNOWN
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         for directory in self.all:
@@ -110,7 +112,7 @@ class LogDirectories:
 
     def _failed(self, directory: LogDirectory) -> None:
         self.mover.cancel_all(directory)
-        self.offline_changed()
+        self._offline_changed()
 
     # Starting
 
@@ -270,6 +272,15 @@ class LogDirectories:
             topic_partition: log for directory in self.all for topic_partition, log in directory.logs.items()
         }
 
+    def tell_of_offline(self, listener: Callable[[], None]) -> None:
+        """Let somebody know, on the loop, when other replicas than before are offline."""
+        self._offline_changed = listener
+
+    def tell_of_moves(self, listener: Callable[[PartitionLog, PartitionLog], None]) -> None:
+        """Let somebody know in the moment in which a log lives in another directory: the log that was, and
+        the one that is."""
+        self.mover.tell_of_moves(listener)
+
     def tell_of_damage(self, listener: Callable[[], None]) -> None:
         """Let somebody know, on the loop, whenever something goes into quarantine."""
         for directory in self.all:
@@ -375,7 +386,7 @@ class LogDirectories:
                 home.delete(topic_partition)
             finally:
                 if home.offline_reason is not None:
-                    self.offline_changed()
+                    self._offline_changed()
 
     async def forget_deleted(self) -> None:
         """To be called after deletions, once for all of them: returns when they last."""
@@ -398,13 +409,13 @@ class LogDirectories:
         """The replica lives on another broker now. Should it come back, it begins empty."""
         if (topic_id, partition) in self.unreachable:
             del self.unreachable[topic_id, partition]
-            self.offline_changed()
+            self._offline_changed()
 
     def cannot_place(self, topic_id: TopicId, partitions: Iterable[int]) -> None:
         """New replicas, and no directory that could take them."""
         for partition in partitions:
             self.unreachable[topic_id, partition] = None
-        self.offline_changed()
+        self._offline_changed()
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
         """Begin to move a log to another directory; to the one where it is already: leave it there."""
@@ -451,7 +462,7 @@ class LogDirectories:
 
 
 def _nobody_listens() -> None:
-    """Until the assembly says who does."""
+    """Until somebody does."""
 
 
 def _cannot_be_kept(directory: LogDirectory, error: BaseException) -> None:

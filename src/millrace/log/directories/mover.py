@@ -58,18 +58,21 @@ class Move:
 class Mover:
     """Constructing it starts nothing. Everything but the copying itself happens on the loop."""
 
-    def __init__(self, ids: IdSource) -> None:
+    def __init__(self, ids: IdSource, bytes_per_second: Callable[[], float]) -> None:
+        """`bytes_per_second` is the throttle as it is now."""
         self.moves: dict[TopicPartition, Move] = {}
-        self.bytes_per_second: Callable[[], float] = _unlimited
-        """Set by the assembly: the throttle as it is now."""
-        self.installed: Callable[[PartitionLog, PartitionLog], None] = _nobody_holds_logs
-        """Set by the assembly: told the moment a copy takes the place of a log, with both of them."""
+        self._bytes_per_second = bytes_per_second
+        self._installed: Callable[[PartitionLog, PartitionLog], None] = _nobody_holds_logs
         self.moved_count = 0
         self._ids = ids
         self._changed = asyncio.Event()
         self._under_way: Move | None = None
         self._is_stopping = False
         self._idle: asyncio.Future[None] | None = None
+
+    def tell_of_moves(self, listener: Callable[[PartitionLog, PartitionLog], None]) -> None:
+        """Let somebody know in the moment in which a copy takes the place of a log, with both of them."""
+        self._installed = listener
 
     def request(self, log: PartitionLog, source: LogDirectory, target: LogDirectory) -> None:
         """Begin to move a log, or turn one that moves to another goal; back to where it is ends the move."""
@@ -160,7 +163,7 @@ class Mover:
         loop = asyncio.get_running_loop()
         while copy.missing_bytes() > NEARLY_ALL_BYTES:
             started = loop.time()
-            rate = self.bytes_per_second()
+            rate = self._bytes_per_second()
             round_bytes = int(min(ROUND_BYTES_MAX, max(rate / ROUNDS_PER_SECOND_MIN, ROUND_BYTES_MIN)))
             copied_bytes = await copy.copy_some(round_bytes)
             if self._is_over(move):
@@ -191,7 +194,7 @@ class Mover:
         self.moves.pop(move.topic_partition, None)
         move.copy.target.arriving.pop(move.topic_partition, None)
         self.moved_count += 1
-        self.installed(original, heir)
+        self._installed(original, heir)
         logger.info("%s is in %s now", move.topic_partition, move.copy.target.path)
 
     def _is_over(self, move: Move) -> bool:
@@ -238,9 +241,5 @@ class Mover:
             return
 
 
-def _unlimited() -> float:
-    return float("inf")
-
-
 def _nobody_holds_logs(_original: PartitionLog, _heir: PartitionLog) -> None:
-    """Until the assembly says who does."""
+    """Until somebody does."""

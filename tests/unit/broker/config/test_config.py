@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from millrace.broker.config.config import BrokerConfig, load
 from millrace.broker.config.listeners import Listener
-from millrace.broker.config.part_settings import name_those_without_effect
 from millrace.core.properties import parse_properties
 from millrace.metadata.errors import InvalidConfig
 
@@ -226,11 +225,3 @@ def test_settings_of_kafka_without_effect_are_accepted_and_named() -> None:
     )
     assert config.without_effect == ("num.io.threads", "process.roles")
     assert config.texts("process.roles") == ("broker", "controller")
-
-
-def test_a_start_names_the_settings_without_effect(caplog: pytest.LogCaptureFixture) -> None:
-    name_those_without_effect(load(None, {"num.partitions": "3"}, {}))
-    assert not caplog.records
-    name_those_without_effect(load(None, {"num.io.threads": "8", "log.cleaner.threads": "2"}, {}))
-    (record,) = caplog.records
-    assert record.__dict__["settings"] == "log.cleaner.threads, num.io.threads"

@@ -6,16 +6,18 @@ import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from millrace.broker.assembly.part_settings import request_settings
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
+from millrace.broker.handlers.services import Services
 from millrace.broker.network.context import Endpoint, RequestContext
 from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
-from millrace.broker.services import Services
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.core.clock import SystemIdSource
@@ -138,18 +140,19 @@ class Broker:
             next_producer_id=producer_ids.next,
             write_marker=markers.write_for_coordinator,
         )
+        config = BrokerConfig(BrokerLayers(static=self._static))
         self.services = Services(
             groups=self.groups,
             transactions=self.transactions,
             markers=markers,
             producer_ids=producer_ids,
             clock=FixedClock(),
-            config=BrokerConfig(BrokerLayers(static=self._static)),
+            config=config,
+            settings=replace(request_settings(config), fetch_bytes_max=2**20),
             metadata=self.metadata,
             partitions=partitions,
             log_directories=self.log_directories,
             fetch_sessions=FetchSessions(10, random.Random(1)),
-            fetch_bytes_max=2**20,
             lookout=Lookout(float, 0.0),
         )
         self._life: asyncio.Task[None] | None = None
@@ -255,12 +258,14 @@ class Broker:
             await reconciler.start(tasks)
             self.groups.start(tasks)
             self.transactions.start(tasks)
-            self.metadata.wait_until_applied = reconciler.wait_until_applied
+            self.metadata.applied_by(reconciler.wait_until_applied)
             started.set()
             await asyncio.Event().wait()
 
     def _set_layers(self, layers: BrokerLayers) -> None:
-        self.services.config = BrokerConfig(layers)
+        config = self.services.config = BrokerConfig(layers)
+        fetch_bytes_max = self.services.settings.fetch_bytes_max
+        self.services.settings = replace(request_settings(config), fetch_bytes_max=fetch_bytes_max)
 
     async def _stop(self) -> None:
         assert self._life is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -27,6 +27,9 @@ ME, OTHER = NodeId(1), NodeId(2)
 class PlainRoles:
     """Without fetchers and sessions: a leader leads, a follower knows whom it follows."""
 
+    def __init__(self, state: Callable[[], PartitionState]) -> None:
+        self._state = state
+
     def lead(self, partition: Partition, state: PartitionState) -> None:
         leadership = Leadership(
             ME, leader_epoch=state.leader_epoch, epoch_start_offset=0, lag_ms_max=1_000, now_ms=0
@@ -43,16 +46,25 @@ class PlainRoles:
     def throttles_changed(self) -> None:
         pass
 
+    def state_of(self, partition: Partition) -> PartitionState:
+        return self._state()
+
 
 class Broker:
     def __init__(self) -> None:
         self.disks = Disks(SimVolume(random.Random(1)))
         self.partitions = Partitions()
         self.replicas = LocalReplicas(
-            self.disks.directories, self.partitions, node_id=ME, flush_wanted=lambda _: None
+            self.disks.directories,
+            self.partitions,
+            node_id=ME,
+            flush_wanted=lambda _: None,
+            roles=PlainRoles(lambda: self.state),
         )
-        self.replicas.roles = PlainRoles()
-        self.replicas.latest_state = lambda _: self.state
+        self.told: list[int] = []
+        """The leader epoch of the partition, whenever it was told of."""
+        self.replicas.subscribe(lambda partition: self.told.append(partition.leader_epoch))
+        self.replicas.fence(False)
         self.state = PartitionState(ME, Epoch(5), (ME, OTHER), (ME, OTHER), 1)
         settings = topic_settings({}, BrokerLayers(static={}))
         self.disks.run(self.replicas.start(self.topic, [0], settings))
@@ -90,6 +102,29 @@ def test_a_broker_without_a_lease_names_nobody_as_leader_of_what_it_led(broker: 
     assert refused.value.leader_id < 0
     broker.replicas.fence(False)
     broker.partition.refuse_unless_leader()
+
+
+def test_a_broker_of_several_leads_nothing_until_it_has_its_place(broker: Broker) -> None:
+    fresh = LocalReplicas(
+        broker.disks.directories,
+        broker.partitions,
+        node_id=ME,
+        flush_wanted=lambda _: None,
+        roles=PlainRoles(lambda: broker.state),
+    )
+    fresh.update(broker.topic, [0])
+    with pytest.raises(NotLeader):
+        broker.partition.refuse_unless_leader()
+    fresh.fence(False)
+    broker.partition.refuse_unless_leader()
+
+
+def test_listeners_hear_of_partitions_that_come_change_and_go(broker: Broker) -> None:
+    assert broker.told == [5]
+    broker.state = broker.state._replace(leader=OTHER, leader_epoch=Epoch(6))
+    broker.replicas.update(broker.topic, [0])
+    broker.disks.run(broker.replicas.delete(PARTITION.topic, TOPIC_ID))
+    assert broker.told == [5, 6, 6]
 
 
 def test_a_broker_without_a_lease_says_of_a_failed_disk_that_it_failed(broker: Broker) -> None:

@@ -83,7 +83,7 @@ def test_a_log_whose_id_has_a_flipped_bit_on_disk_is_the_topics_still(
 def test_a_failing_directory_takes_only_its_own_logs_along(disks: Disks, sim_volume: SimVolume) -> None:
     first, second = disks.log(PARTITION), disks.log(OTHER)
     failed: list[str] = []
-    disks.directories.offline_changed = lambda: failed.extend(disks.directories.offline)
+    disks.directories.tell_of_offline(lambda: failed.extend(disks.directories.offline))
     sim_volume.fail("write", errno.EIO, path_contains="/b/orders-1")
     with pytest.raises(StorageError):
         append(second, b"lost")

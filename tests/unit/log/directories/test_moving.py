@@ -378,7 +378,7 @@ def test_a_log_that_is_deleted_just_after_its_move_leaves_nothing(
     def delete(original: PartitionLog, copy: PartitionLog) -> None:
         disks.loop.call_soon(disks.directories.delete, PARTITION)
 
-    disks.directories.mover.installed = delete
+    disks.directories.tell_of_moves(delete)
     disks.move("/b")
     assert disks.directories.get(PARTITION) is None
     for directory in disks.directories.all:

@@ -8,6 +8,7 @@ from typing import Final
 
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
+from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.api_versions import (
@@ -92,6 +93,13 @@ def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO
     )
 
 
+def answer_unserved(apis: Iterable[Api]) -> bytes:
+    """For a version that is not served: what is, in the oldest form, which every client understands."""
+    response = api_versions_response(apis)
+    response.error_code = ErrorCode.UNSUPPORTED_VERSION
+    return schema.response_encoder(ApiKey.API_VERSIONS, 0)(response)
+
+
 def _is_well_formed(request: ApiVersionsRequest) -> bool:
     return (
         _CLIENT_SOFTWARE.fullmatch(request.client_software_name) is not None
@@ -100,4 +108,6 @@ def _is_well_formed(request: ApiVersionsRequest) -> bool:
 
 
 # v3 says which client asks and names features; v4 is v3 with features that may start at 0.
-API_VERSIONS: Final = Api(ApiKey.API_VERSIONS, versions=(0, 4), handle=api_versions)
+API_VERSIONS: Final = Api(
+    ApiKey.API_VERSIONS, versions=(0, 4), handle=api_versions, answer_unserved=answer_unserved
+)

@@ -41,7 +41,7 @@ from millrace.wire.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from millrace.broker.services import Services
+    from millrace.broker.handlers.services import Services
 
 LISTENER_ERRORS_FROM: Final = 6
 TOPIC_IDS_FROM: Final = 12
@@ -170,7 +170,7 @@ def _creatable(services: Services, topics: Iterable[MetadataRequestTopic]) -> li
         for name in dict.fromkeys(topic.name for topic in topics if topic.topic_id == NO_TOPIC_ID)
         if name is not None and name not in known and _is_creatable(name)
     ]
-    return missing if missing and services.config.boolean("auto.create.topics.enable") else []
+    return missing if missing and services.settings.creates_topics else []
 
 
 def _is_creatable(name: str) -> bool:

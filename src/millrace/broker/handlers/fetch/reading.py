@@ -13,9 +13,9 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import READ_COMMITTED, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
+    from millrace.broker.handlers.services import Services
     from millrace.broker.network.connection import Connection
     from millrace.broker.network.dispatch import Route
-    from millrace.broker.services import Services
     from millrace.log.partition.log_slice import LogSlice
     from millrace.log.partition.partition_log import PartitionLog
     from millrace.log.segments.segment import Segment
@@ -45,7 +45,7 @@ class FetchReads:
         self._route = route
         self._request = request
         self._plan = plan
-        self._max_bytes = min(request.max_bytes, self._services.fetch_bytes_max)
+        self._max_bytes = min(request.max_bytes, self._services.settings.fetch_bytes_max)
         self._results: list[tuple[FetchTarget, Partition | None, PartitionData]] = []
         self._partitions: list[Partition] = []
         self._size_bytes = 0

@@ -79,7 +79,7 @@ class Fetch(FetchReads):
         """Answer at once where there is enough to say, else wait for more records."""
         pace = self._connection.out.pace
         hold_s = 0.0
-        if pace is not None and self._services.config.boolean("fetch.pacing.enable"):
+        if pace is not None and self._services.settings.paces_fetches:
             hold_s = pace.hold_s(self._started)
         self._read()
         request = self._request
@@ -147,7 +147,7 @@ class Fetch(FetchReads):
             return False
         self._connection.fetched_at = self._started = started
         self._correlation_id = correlation_id
-        self._max_bytes = min(self._request.max_bytes, self._services.fetch_bytes_max)
+        self._max_bytes = min(self._request.max_bytes, self._services.settings.fetch_bytes_max)
         partition.stats.fetches += 1
         target.fetch_offset = offset
         self._results = [(target, partition, self._data(target, partition, 0))]

@@ -36,8 +36,8 @@ from millrace.wire.produce_codec import (
 )
 
 if TYPE_CHECKING:
+    from millrace.broker.handlers.services import Services
     from millrace.broker.network.connection import Connection, Slot
-    from millrace.broker.services import Services
     from millrace.coordinator.runtime import Answer
     from millrace.log.partition.appending import Appended
     from millrace.replica.partition import Partition

@@ -31,7 +31,7 @@ def describe_topic_partitions(
     names = _wanted(image, request)
     if names is None:
         return _refused(request)
-    limit = ctx.services.config.integer("max.request.partition.size.limit")
+    limit = ctx.services.settings.described_partitions_max
     left = max(1, min(limit, request.response_partition_limit))
     reachable = reachable_brokers(ctx, image)
     response = DescribeTopicPartitionsResponse()

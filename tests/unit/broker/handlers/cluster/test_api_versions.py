@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.broker.handlers import APIS
-from millrace.broker.handlers.cluster.api_versions import api_versions_response
+from millrace.broker.network.dispatch import Dispatcher
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -97,12 +97,20 @@ def test_older_clients_need_no_name(broker: Broker) -> None:
 
 
 def test_the_answer_to_unknown_versions_fits_version_0() -> None:
-    response = api_versions_response(APIS)
-    response.error_code = ErrorCode.UNSUPPORTED_VERSION
-    body = schema.response_encoder(ApiKey.API_VERSIONS, 0)(response)
+    dispatcher = Dispatcher(APIS)
+    body = dispatcher.answer_unserved(ApiKey.API_VERSIONS)
+    assert body is not None
     read = schema.response_decoder(ApiKey.API_VERSIONS, 0)(body)
     assert read.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert len(read.api_keys) == len(APIS)
+    assert dispatcher.answers_any_version(ApiKey.API_VERSIONS)
+
+
+def test_other_apis_have_no_answer_to_versions_that_are_not_served() -> None:
+    dispatcher = Dispatcher(APIS)
+    for key in (ApiKey.PRODUCE, ApiKey.METADATA, 9_999):
+        assert dispatcher.answer_unserved(key) is None
+        assert not dispatcher.answers_any_version(key)
 
 
 def test_every_served_version_has_codecs() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -17,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers import APIS
 from millrace.broker.handlers.fetch import request as fetch_requests
 from millrace.broker.handlers.fetch.serving import SMALL_ANSWER_BYTES
@@ -31,7 +31,6 @@ from millrace.core.override import override
 from millrace.log.errors import TooManyOpenFiles
 from millrace.log.partition.appending import STAGED
 from millrace.log.partition.partition_log import PartitionLog
-from millrace.metadata.config_definitions import BrokerLayers
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
 from millrace.wire import fetch_codec, schema
@@ -574,7 +573,7 @@ def test_nobody_is_held_near_the_end_of_a_log(broker: Broker) -> None:
 
 def test_nothing_is_held_where_that_is_switched_off(broker: Broker) -> None:
     topic = long_topic(broker)
-    broker.services.config = BrokerConfig(BrokerLayers(static={"fetch.pacing.enable": "false"}))
+    broker.services.settings = replace(broker.services.settings, paces_fetches=False)
 
     async def read() -> None:
         consumer = topic.consumer()

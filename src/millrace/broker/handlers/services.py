@@ -1,4 +1,5 @@
-"""The services that handlers may call, joined by `app` and handed to every request."""
+"""What handlers are given beside the request: the services that they may call, and what is set about
+requests. Built by the assembly, handed to every request."""
 
 from __future__ import annotations
 
@@ -35,16 +36,34 @@ if TYPE_CHECKING:
     from millrace.transactions.service import Transactions
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSettings:
+    """What the configuration says about single requests."""
+
+    fetch_bytes_max: int
+    """Of one answer to a fetch, whatever the client asks for."""
+    paces_fetches: bool
+    """Whether answers are held back from consumers that would stop asking (`network/pace.py`)."""
+    creates_topics: bool
+    """Whether a client that asks for an unknown topic gets a new one."""
+    described_partitions_max: int
+    """Of one answer to DescribeTopicPartitions."""
+    reads_from_followers: bool
+    """Whether consumers are sent to a follower in their rack."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Services:
     clock: Clock
     config: BrokerConfig
-    """As it counts now: replaced whenever the metadata's settings for brokers change."""
+    """As it counts now: replaced whenever the metadata's settings for brokers change. Handlers that describe
+    or alter settings look at its layers; what others need by name is in `settings`."""
+    settings: RequestSettings
+    """Replaced together with `config`."""
     metadata: Metadata
     partitions: Partitions
     log_directories: LogDirectories
     fetch_sessions: FetchSessions
-    fetch_bytes_max: int
     lookout: Lookout
     groups: Groups
     transactions: Transactions
@@ -100,7 +119,7 @@ class Services:
         """A follower in the client's rack that has what it asks for; -1 if the leader is to serve it."""
         leadership = partition.leadership
         brokers = self.metadata.image.brokers
-        if leadership is None or self.config.optional_text("replica.selector.class") is None:
+        if leadership is None or not self.settings.reads_from_followers:
             return -1
         own = brokers.get(NodeId(leadership.node_id))
         if own is not None and own.rack == rack:

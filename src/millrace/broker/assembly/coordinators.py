@@ -1,0 +1,72 @@
+"""The coordinators of groups and of transactions, and what they need of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.cluster import Neighbours
+from millrace.broker.assembly.ground import Ground
+from millrace.broker.replication.local_replicas import LocalReplicas
+from millrace.broker.transactions.markers import Markers
+from millrace.broker.transactions.producer_ids import ProducerIds
+from millrace.groups.consumer.consumers import Consumers
+from millrace.groups.service import Groups
+from millrace.metadata.service import Metadata
+from millrace.replica.partitions import Partitions
+from millrace.transactions.service import Transactions
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    groups: Groups
+    transactions: Transactions
+    markers: Markers
+    producer_ids: ProducerIds
+
+    def stop(self) -> None:
+        """Members that wait for others to join would keep their connections busy for as long as they may."""
+        self.groups.stop()
+        self.transactions.stop()
+
+
+def start_coordinators(
+    ground: Ground,
+    metadata: Metadata,
+    partitions: Partitions,
+    replicas: LocalReplicas,
+    neighbours: Neighbours | None,
+) -> Coordinators:
+    """Load what this broker coordinates, and follow its partitions from now on."""
+    groups = _build_groups(ground, metadata, partitions)
+    groups.start(ground.background)
+    producer_ids = ProducerIds(metadata)
+    others = None if neighbours is None else neighbours.transactions
+    markers = Markers(metadata, partitions, groups, ground.surroundings.clock, others)
+    transactions = Transactions(
+        metadata,
+        partitions,
+        clock=ground.surroundings.clock,
+        settings=part_settings.transaction_settings(ground.config.now),
+        topic=part_settings.transaction_topic(ground.config.now),
+        next_producer_id=producer_ids.next,
+        write_marker=markers.write_for_coordinator,
+    )
+    transactions.start(ground.background)
+    replicas.subscribe(groups.runtime.leadership_changed)
+    replicas.subscribe(transactions.runtime.leadership_changed)
+    return Coordinators(groups, transactions, markers, producer_ids)
+
+
+def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) -> Groups:
+    config, surroundings = ground.config.now, ground.surroundings
+    return Groups(
+        metadata,
+        partitions,
+        clock=surroundings.clock,
+        chance=surroundings.chance,
+        settings=part_settings.group_settings(config),
+        consumers=Consumers(metadata, part_settings.consumer_settings(config)),
+        offsets_topic=part_settings.offsets_topic(config),
+        codec=ground.release.group_records,
+    )

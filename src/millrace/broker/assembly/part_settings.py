@@ -1,0 +1,265 @@
+"""What the configuration means to each part. Only `config` and this module know settings by their names; the
+parts get values."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.config.config import BrokerConfig
+from millrace.broker.handlers.services import RequestSettings
+from millrace.broker.network.server import ServerLimits
+from millrace.broker.replication.fetcher import FetcherSettings
+from millrace.broker.replication.membership import MembershipSettings
+from millrace.broker.replication.replication import ReplicationSettings
+from millrace.broker.upkeep import RetentionPace
+from millrace.groups.commands import GroupSettings
+from millrace.groups.consumer.commands import ConsumerSettings
+from millrace.groups.service import OffsetsTopic
+from millrace.log.cleaning.cleaner_policy import CleanerConfig
+from millrace.log.directories.directory_settings import DirectorySettings
+from millrace.log.directories.scrubber import ScrubConfig
+from millrace.metadata.controller_task import ControllerSettings
+from millrace.metadata.errors import InvalidConfig
+from millrace.metadata.session import SessionSettings
+from millrace.transactions.commands import TransactionSettings
+from millrace.transactions.service import TransactionTopic
+
+if TYPE_CHECKING:
+    from millrace.metadata.store.etcd_calls import EtcdSettings
+
+log: Final = logging.getLogger(__name__)
+
+
+def name_those_without_effect(config: BrokerConfig) -> None:
+    """Say which of the chosen settings mean nothing here: nobody is to wait for what they do in Kafka."""
+    if config.without_effect:
+        names = ", ".join(config.without_effect)
+        log.warning("settings of Kafka without effect here", extra={"settings": names})
+
+
+# The process.
+
+
+def log_level(config: BrokerConfig) -> str:
+    return config.text("logging.level")
+
+
+def log_style(config: BrokerConfig) -> str:
+    return config.text("logging.format")
+
+
+def shutdown_s_max(config: BrokerConfig) -> float:
+    """How long the logs may take to be closed."""
+    return config.integer("shutdown.timeout.ms") / 1000
+
+
+def has_metrics_listener(config: BrokerConfig) -> bool:
+    """Whether somebody asked for exactly this address."""
+    return config.is_set("metrics.listener")
+
+
+def has_node_id(config: BrokerConfig) -> bool:
+    return config.is_set("node.id")
+
+
+def rack(config: BrokerConfig) -> str | None:
+    return config.optional_text("broker.rack")
+
+
+# Logs.
+
+
+def open_files_max(config: BrokerConfig) -> int | None:
+    """The bound on open log files, if one is set."""
+    limit = config.integer("log.open.files.max")
+    return limit if limit > 0 else None
+
+
+def directory_settings(config: BrokerConfig) -> DirectorySettings:
+    cached_bytes = config.integer("replica.follower.cached.bytes")
+    return DirectorySettings(
+        checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
+        high_watermark_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
+        recovery_threads=config.integer("num.recovery.threads.per.data.dir"),
+        unread_cache_bytes=None if cached_bytes < 0 else cached_bytes,
+        # A sole directory of a sole broker has nobody to hand over to: it waits until it is writable again.
+        gives_up_unwritable=config.is_clustered or len(config.log_dirs) > 1,
+    )
+
+
+def move_bytes_per_second(config: BrokerConfig) -> float:
+    return config.number("replica.alter.log.dirs.io.max.bytes.per.second")
+
+
+def retention_pace(config: BrokerConfig) -> RetentionPace:
+    return RetentionPace(
+        first_delay_ms=config.integer("log.initial.task.delay.ms"),
+        interval_ms=config.integer("log.retention.check.interval.ms"),
+    )
+
+
+def cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        is_enabled=config.boolean("log.cleaner.enable"),
+        backoff_ms=config.integer("log.cleaner.backoff.ms"),
+        dedupe_buffer_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
+        io_buffer_bytes=config.integer("log.cleaner.io.buffer.size"),
+        io_bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
+    )
+
+
+def scrub_config(config: BrokerConfig) -> ScrubConfig:
+    return ScrubConfig(
+        bytes_per_second=config.integer("log.scrub.io.max.bytes.per.second"),
+        interval_ms=config.integer("log.scrub.interval.ms"),
+    )
+
+
+# The cluster.
+
+
+def etcd_settings(config: BrokerConfig) -> EtcdSettings:
+    # Only here: one broker alone needs neither the packages nor the memory that they take.
+    from millrace.metadata.store.etcd_calls import EtcdSettings
+
+    return EtcdSettings(
+        endpoints=config.texts("etcd.endpoints"),
+        prefix=config.text("etcd.prefix"),
+        username=config.optional_text("etcd.username"),
+        password=config.optional_text("etcd.password"),
+        certificate_authority=_file_of(config, "etcd.tls.ca.file"),
+        certificate=_file_of(config, "etcd.tls.cert.file"),
+        private_key=_file_of(config, "etcd.tls.key.file"),
+        request_timeout_ms=config.integer("etcd.request.timeout.ms"),
+    )
+
+
+def _file_of(config: BrokerConfig, name: str) -> bytes | None:
+    path = config.optional_text(name)
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidConfig(name, path, f"cannot be read: {error.strerror}") from error
+
+
+def replication_settings(config: BrokerConfig) -> ReplicationSettings:
+    return ReplicationSettings(
+        listener=config.optional_text("inter.broker.listener.name"),
+        lag_ms_max=config.integer("replica.lag.time.max.ms"),
+        fetcher=FetcherSettings(
+            wait_ms_max=config.integer("replica.fetch.wait.max.ms"),
+            bytes_min=config.integer("replica.fetch.min.bytes"),
+            partition_bytes_max=config.integer("replica.fetch.max.bytes"),
+            response_bytes_max=config.integer("replica.fetch.response.max.bytes"),
+            timeout_ms=config.integer("replica.socket.timeout.ms"),
+        ),
+        leader_bytes_per_second=config.integer("leader.replication.throttled.rate"),
+        follower_bytes_per_second=config.integer("follower.replication.throttled.rate"),
+        new_broker_bytes_per_second=config.integer("auto.rebalance.throttled.rate"),
+    )
+
+
+def membership_settings(config: BrokerConfig) -> MembershipSettings:
+    return MembershipSettings(
+        session=SessionSettings(
+            timeout_ms=config.integer("broker.session.timeout.ms"),
+            heartbeat_ms=config.integer("broker.heartbeat.interval.ms"),
+        ),
+        controller=ControllerSettings(
+            is_rebalance_enabled=config.boolean("auto.leader.rebalance.enable"),
+            rebalance_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
+            imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
+            is_filling_enabled=config.boolean("auto.rebalance.new.brokers"),
+            filling_partitions_max=config.integer("auto.rebalance.partitions.max"),
+        ),
+        hands_over=config.boolean("controlled.shutdown.enable"),
+    )
+
+
+# Requests.
+
+
+def request_settings(config: BrokerConfig) -> RequestSettings:
+    return RequestSettings(
+        fetch_bytes_max=config.integer("fetch.max.bytes"),
+        paces_fetches=config.boolean("fetch.pacing.enable"),
+        creates_topics=config.boolean("auto.create.topics.enable"),
+        described_partitions_max=config.integer("max.request.partition.size.limit"),
+        reads_from_followers=config.optional_text("replica.selector.class") is not None,
+    )
+
+
+def fetch_sessions_max(config: BrokerConfig) -> int:
+    return config.integer("max.incremental.fetch.session.cache.slots")
+
+
+def idle_poll_s(config: BrokerConfig) -> float:
+    """How long the loop looks for the next request before it sleeps."""
+    return config.integer("socket.idle.poll.us") / 1e6
+
+
+def server_limits(config: BrokerConfig) -> ServerLimits:
+    return ServerLimits(
+        frame_bytes_max=config.integer("socket.request.max.bytes"),
+        request_memory_bytes=config.integer("queued.max.request.bytes"),
+        connections_max=config.integer("max.connections"),
+        connections_per_ip_max=config.integer("max.connections.per.ip"),
+        connections_per_ip_overrides=config.connection_limits_by_ip,
+        idle_timeout_s=config.integer("connections.max.idle.ms") / 1000,
+        frame_timeout_s=config.integer("socket.frame.timeout.ms") / 1000,
+    )
+
+
+# Coordinators.
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        session_timeout_min_ms=config.integer("group.min.session.timeout.ms"),
+        session_timeout_max_ms=config.integer("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        size_max=config.integer("group.max.size"),
+        offset_metadata_max=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_ms=config.integer("offsets.retention.check.interval.ms"),
+    )
+
+
+def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
+    return ConsumerSettings(
+        session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
+        heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
+        size_max=config.integer("group.consumer.max.size"),
+        assignors=config.texts("group.consumer.assignors"),
+        migration_policy=config.text("group.consumer.migration.policy"),
+        assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
+    )
+
+
+def offsets_topic(config: BrokerConfig) -> OffsetsTopic:
+    return OffsetsTopic(
+        partition_count=config.integer("offsets.topic.num.partitions"),
+        replication_factor=config.integer("offsets.topic.replication.factor"),
+        segment_bytes=config.integer("offsets.topic.segment.bytes"),
+    )
+
+
+def transaction_settings(config: BrokerConfig) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_ms_max=config.integer("transaction.max.timeout.ms"),
+        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        id_expiration_check_ms=config.integer("transaction.remove.expired.transaction.cleanup.interval.ms"),
+    )
+
+
+def transaction_topic(config: BrokerConfig) -> TransactionTopic:
+    return TransactionTopic(
+        partition_count=config.integer("transaction.state.log.num.partitions"),
+        replication_factor=config.integer("transaction.state.log.replication.factor"),
+        min_insync_replicas=config.integer("transaction.state.log.min.isr"),
+        segment_bytes=config.integer("transaction.state.log.segment.bytes"),
+    )

@@ -1,0 +1,131 @@
+"""The listeners and their connections, the handlers' services, and the work beside requests."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.cluster import Neighbours
+from millrace.broker.assembly.coordinators import Coordinators
+from millrace.broker.assembly.ground import Ground
+from millrace.broker.assembly.storage import Storage
+from millrace.broker.config.config import BrokerConfig
+from millrace.broker.handlers.services import Services
+from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.fetch_sessions import FetchSessions
+from millrace.broker.network.lookout import Lookout
+from millrace.broker.network.server import Server
+from millrace.broker.replication.failed_disks import FailedDisks
+from millrace.broker.replication.membership import Place
+from millrace.broker.upkeep import enforce_retention
+from millrace.log.cleaning.cleaner import LogCleaner
+from millrace.log.directories.scrubber import Scrubber
+from millrace.metadata.errors import InvalidConfig
+from millrace.metadata.service import Metadata
+
+log = logging.getLogger(__name__)
+
+
+def build_services(
+    ground: Ground,
+    metadata: Metadata,
+    storage: Storage,
+    coordinators: Coordinators,
+    neighbours: Neighbours | None,
+) -> Services:
+    config, surroundings = ground.config.now, ground.surroundings
+    services = Services(
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        markers=coordinators.markers,
+        producer_ids=coordinators.producer_ids,
+        clock=surroundings.clock,
+        config=config,
+        settings=part_settings.request_settings(config),
+        metadata=metadata,
+        partitions=storage.partitions,
+        log_directories=storage.directories,
+        fetch_sessions=FetchSessions(part_settings.fetch_sessions_max(config), surroundings.chance),
+        lookout=Lookout(surroundings.ticks, _patience_s(ground, config)),
+        replica_sessions=None if neighbours is None else neighbours.replication.sessions,
+        remote_transactions=None if neighbours is None else neighbours.transactions,
+        failovers=None if neighbours is None else neighbours.failovers,
+    )
+
+    def reconfigure(_before: BrokerConfig, config: BrokerConfig) -> None:
+        services.config = config
+        services.settings = part_settings.request_settings(config)
+        services.lookout.patience_s = _patience_s(ground, config)
+
+    ground.config.subscribe(reconfigure)
+    return services
+
+
+def _patience_s(ground: Ground, config: BrokerConfig) -> float:
+    return part_settings.idle_poll_s(config) if ground.surroundings.may_stay_awake else 0.0
+
+
+def build_server(ground: Ground, services: Services, place: Place) -> Server:
+    server = Server(
+        dispatcher=Dispatcher(ground.release.apis),
+        services=services,
+        limits=part_settings.server_limits(ground.config.now),
+        ticks=ground.surroundings.ticks,
+        failures=ground.background.failures,
+        before_requests=place.before_requests,
+    )
+    ground.config.subscribe(lambda _, config: server.reconfigure(part_settings.server_limits(config)))
+    return server
+
+
+async def listen(ground: Ground, server: Server) -> dict[str, int]:
+    """Open all listeners; the port that each has got, by its name."""
+    config = ground.config.now
+    bound_ports: dict[str, int] = {}
+    for listener in config.listeners:
+        try:
+            host, port = await server.listen(listener.name, listener.host, listener.port)
+        except OSError as error:
+            raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error
+        bound_ports[listener.name] = port
+        log.info(
+            "listening",
+            extra={"address": f"{host}:{port}", "listener": listener.name, "node_id": config.node_id},
+        )
+    return bound_ports
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    cleaner: LogCleaner
+    scrubber: Scrubber
+
+
+def start_upkeep(ground: Ground, storage: Storage, disks: FailedDisks) -> Upkeep:
+    """What is done to the logs beside requests, until the broker ends."""
+    directories, background, config = storage.directories, ground.background, ground.config
+    clock = ground.surroundings.clock
+    cleaner = LogCleaner(
+        directories.all_logs,
+        ground.surroundings.compaction,
+        clock,
+        part_settings.cleaner_config(config.now),
+        directories.save_cleaner_offsets,
+    )
+    scrubber = Scrubber(lambda: directories.online, clock, part_settings.scrub_config(config.now))
+
+    def reconfigure(_before: BrokerConfig, config: BrokerConfig) -> None:
+        cleaner.config = part_settings.cleaner_config(config)
+        scrubber.config = part_settings.scrub_config(config)
+
+    config.subscribe(reconfigure)
+    directories.start(background)
+    _ = background.keep("failed-disks", disks.run)
+    _ = background.keep("log-cleaner", cleaner.run)
+    _ = background.keep("log-scrubber", scrubber.run)
+    _ = background.keep(
+        "retention",
+        lambda: enforce_retention(directories, clock, lambda: part_settings.retention_pace(config.now)),
+    )
+    return Upkeep(cleaner, scrubber)

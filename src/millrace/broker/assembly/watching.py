@@ -1,0 +1,103 @@
+"""What people and machines see of the broker: its HTTP port, and the level of its log."""
+
+from __future__ import annotations
+
+import logging
+
+from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.cluster import Neighbours
+from millrace.broker.assembly.ground import Ground
+from millrace.broker.assembly.serving import Upkeep
+from millrace.broker.assembly.storage import Storage
+from millrace.broker.network.server import Server
+from millrace.broker.this_process import process_figures
+from millrace.broker.watching import logs
+from millrace.broker.watching.cleaner_metrics import cleaner_counters
+from millrace.broker.watching.group_reports import GroupReports
+from millrace.broker.watching.http import HttpServer
+from millrace.broker.watching.metrics import BrokerMetrics, PlainFigures
+from millrace.broker.watching.pages import Pages
+from millrace.broker.watching.scrub_metrics import scrub_counters, scrub_gauges
+from millrace.broker.watching.throttle_metrics import throttles_of
+from millrace.groups.lag import LagReader
+from millrace.metadata.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
+
+
+def follow_log_level(ground: Ground) -> None:
+    """A level that was set for a single logger stays until the broker's own changes."""
+    ground.config.subscribe(
+        lambda old, new: logs.change_level(part_settings.log_level(old), part_settings.log_level(new))
+    )
+
+
+async def start_http(ground: Ground, pages: Pages) -> HttpServer | None:
+    """None if there is to be none, or if its port is taken and nobody asked for exactly this one."""
+    config = ground.config.now
+    if config.metrics_listener is None:
+        return None
+    host, port = config.metrics_listener
+    server = HttpServer(pages.paths, pages.collections, failures=ground.background.failures)
+    try:
+        bound_host, bound_port = await server.start(host, port)
+    except OSError as error:
+        if part_settings.has_metrics_listener(config):
+            raise InvalidConfig("metrics.listener", f"{host}:{port}", str(error)) from error
+        log.warning("no metrics and health checks: the port is taken", extra={"port": port})
+        return None
+    log.info("metrics and health checks", extra={"url": f"http://{bound_host}:{bound_port}"})
+    return server
+
+
+def open_pages(
+    ground: Ground,
+    pages: Pages,
+    storage: Storage,
+    server: Server,
+    upkeep: Upkeep,
+    neighbours: Neighbours | None,
+) -> None:
+    """From now on all pages tell what there is, and not only how far the start has come."""
+    services, surroundings = server.services, ground.surroundings
+    directories = storage.directories
+    reports = GroupReports(
+        services.groups,
+        LagReader(storage.partitions, surroundings.clock),
+        surroundings.clock,
+        lambda: services.metadata.image,
+        lambda: _fetch_times(server, surroundings.clock.wall_ms()),
+    )
+
+    def gauges() -> PlainFigures:
+        return {
+            **process_figures(),
+            **scrub_gauges(upkeep.scrubber, directories),
+            "millrace_open_files": ("Log files held open.", surroundings.open_file_count()),
+        }
+
+    def counters() -> PlainFigures:
+        return {
+            **scrub_counters(upkeep.scrubber.metrics, directories),
+            **cleaner_counters(upkeep.cleaner.metrics),
+        }
+
+    metrics = BrokerMetrics(
+        server,
+        services,
+        gauges=gauges,
+        counters=counters,
+        group_reports=reports,
+        throttles={} if neighbours is None else throttles_of(neighbours.replication),
+        background_failures=ground.background.failures,
+        lanes=surroundings.lanes,
+    )
+    pages.open(metrics, reports)
+
+
+def _fetch_times(server: Server, now_ms: int) -> dict[tuple[str, str], int]:
+    # Kafka writes a client's host with a slash in front.
+    return {
+        (client_id, "/" + host): now_ms - round(age_s * 1000)
+        for (client_id, host), age_s in server.fetch_ages_s().items()
+    }
