@@ -196,7 +196,7 @@ class GroupMachine:
             return Decision(error=UnknownMember(command.group_id, command.member_id))
         error = group.heartbeat(command, now_ms)
         if error is None:
-            return group.alive(group.members[command.member_id])
+            return group.alive(group.roster.members[command.member_id])
         if isinstance(error, RebalanceInProgress):
             return Decision(timers=(group.session_timer(command.member_id),), error=error)
         return Decision(error=error)

@@ -66,7 +66,7 @@ def upgrade(
                 out.reply(token, RebalanceInProgress(classic.group_id))
     out.cancel_timer(("join", classic.group_id))
     out.cancel_timer(("sync", classic.group_id))
-    for pending in classic.pending_joins:
+    for pending in classic.roster.pending_joins:
         out.cancel_timer(("session", classic.group_id, pending))
     out.records += classic.tombstones()
     out.records += records
