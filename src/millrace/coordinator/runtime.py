@@ -135,6 +135,8 @@ class Shard:
             self._apply(decision)
             if not self._write(encoded, decision.producer, decision.marker):
                 return NotCoordinator(self.partition.topic_partition)
+        elif decision.unstored:
+            self._apply(decision)
         if decision.timers:
             self.set_timers(decision.timers)
         for effect in decision.effects:
@@ -166,6 +168,8 @@ class Shard:
             apply(record if producer is None else TransactionalRecord(producer.producer_id, record))
         if marker is not None:
             apply(TransactionEnded(marker.producer_id, marker.is_commit))
+        for unstored in decision.unstored:
+            apply(unstored)
 
     def _perform_when_committed(self, effect: object) -> None:
         if self._uncommitted:
@@ -185,8 +189,8 @@ class Shard:
 
     def _refuse(self, decision: Decision[object], error: MillraceError) -> Outcome:
         log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
-        if self.machine.leaves_traces and (decision.replies or decision.timers):
-            # The machine has moved on in its mind; what is stored says where it really is.
+        if self.machine.has_soft_state and (decision.replies or decision.timers):
+            # Soft state has moved on with the decision; what is stored says where the machine really is.
             self._loop.call_soon(self._failed, self)
         return error
 

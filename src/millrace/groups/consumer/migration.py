@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from millrace.coordinator.decision import Record
+from millrace.coordinator.decision import Record, Unstored
 from millrace.core.ids import TopicId
 from millrace.groups.assignors import Partitions
 from millrace.groups.classic.group import ClassicGroup
@@ -149,7 +149,9 @@ def downgrade(
     *,
     must_rebalance: bool = True,
 ) -> ClassicGroup:
-    """The classic group that takes a consumer group's place; its members are called to join it anew."""
+    """The classic group that takes a consumer group's place; its members are called to join it anew.
+
+    It is in `out` already."""
     members = list(remaining)
     protocol = _common_protocol(members)
     value = stored.GroupMetadataValue(
@@ -169,6 +171,7 @@ def downgrade(
             out.cancel_timer((name, group.group_id, member.member_id))
     out.records += group.tombstones()
     out.records.append(Record(stored.GroupMetadataKey(group=group.group_id), value))
+    out.unstored.append(Unstored(classic))
     out.timers += classic.resume()
     if must_rebalance:
         classic.prepare_rebalance("the last member of the consumer protocol has left", out, now_ms)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
+from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token, Unstored
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID
 from millrace.core.override import override
@@ -353,9 +353,7 @@ class GroupsOfConsumers(ConsumerRules):
                 out.cancel_timer((name, group.group_id, member_id))
         remaining = [member for member in group.members.values() if member.member_id not in member_ids]
         if migration.may_downgrade(remaining, self._settings(), self._shard.settings):
-            self._shard.groups[group.group_id] = migration.downgrade(
-                group, remaining, self._topics, self._shard.settings, out, now_ms
-            )
+            migration.downgrade(group, remaining, self._topics, self._shard.settings, out, now_ms)
             return
         for member_id in member_ids:
             out.records += member_tombstones(group.group_id, member_id)
@@ -424,9 +422,9 @@ class GroupsOfConsumers(ConsumerRules):
             classic = ClassicGroup(group.group_id, self._shard.settings)
             out.records += group.tombstones()
             out.records.append(classic.record(now_ms))
+            out.unstored.append(Unstored(classic))
         if not classic.supports(join.protocol_type, join.protocols):
             raise InconsistentProtocol(group.group_id, "no assignor is common to its classic members")
-        self._shard.groups[group.group_id] = classic
         classic.join(join, token, out, now_ms)
         return out.decision()
 
