@@ -47,7 +47,7 @@ Applied = Record | TransactionalRecord | TransactionEnded | Unstored
 
 
 class Producer(NamedTuple):
-    """In whose transaction records are stored."""
+    """The producer in whose transaction records are stored."""
 
     producer_id: int
     epoch: int

@@ -1,4 +1,4 @@
-"""All groups and offsets of one partition of `__consumer_offsets`: gives each command to the rules it is for.
+"""All groups and offsets of one partition of `__consumer_offsets`. It gives each command to its rules.
 
 A group is classic or of the consumer protocol (KIP-848). It changes from one to the other by records alone: a
 tombstone of the one and records of the other, applied in order. Behind them a classic group may also bring,
@@ -164,7 +164,7 @@ class GroupMachine:
                     if group_id not in self.groups:
                         self.add_offsets_only(group_id)
             case Unstored(ClassicGroup() as group):
-                # It is what its record says, and more: the requests that it has to answer.
+                # It is the group that its record tells of, with the requests that it still has to answer.
                 present = self.classic_group(group.group_id)
                 group.stored = None if present is None else present.stored
                 self.groups[group.group_id] = group
@@ -321,7 +321,7 @@ class GroupMachine:
     def _commit_some(
         self, group: Group, command: CommitOffsets, error: MillraceError, now_ms: int
     ) -> Decision[object]:
-        """Of a commit that names an old epoch, what a consumer group lets pass all the same."""
+        """Store those offsets of a commit with an old epoch that a consumer group lets pass all the same."""
         refusals = None if self.consumer_rules is None else self.consumer_rules.refusals(group, command)
         if refusals is None or None not in refusals:
             return Decision(error=error)
@@ -387,7 +387,8 @@ class GroupMachine:
         )
 
     def _fetch_stable(self, command: FetchOffsets) -> OffsetsFetched:
-        """The same for a consumer that would rather wait than read again what is being committed."""
+        """The same for a consumer that waits for open transactions rather than read again what they
+        commit."""
         offsets = self.offsets
         group_id = command.group_id
         wanted = (

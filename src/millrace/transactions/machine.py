@@ -152,7 +152,7 @@ class TransactionMachine:
         name, expected = transaction.transactional_id, command.expected
         if expected is not None and transaction.epoch != NO_EPOCH and expected.epoch != transaction.epoch:
             if expected.epoch == self._replaced_epochs.get(name, NO_EPOCH):
-                # Asked again, because the first answer was lost.
+                # The producer asks again, because the first answer was lost.
                 return Decision(response=transaction.identity)
             return Decision(error=EpochFenced(name, expected.epoch, current=transaction.epoch))
         if transaction.is_exhausted:
@@ -211,7 +211,7 @@ class TransactionMachine:
         match transaction.state:
             case State.Ongoing:
                 if is_repeated:
-                    # It was about the transaction before this one, and has been delayed.
+                    # The request is about the transaction before this one, and was delayed.
                     return Decision(error=EpochFenced(name, producer.epoch, current=transaction.epoch))
                 return self._end_open(transaction, command, now_ms)
             case State.PrepareCommit | State.PrepareAbort:
@@ -320,7 +320,7 @@ class TransactionMachine:
 
 
 def _check_producer(name: str, transaction: Transaction | None, producer: Identity) -> MillraceError | None:
-    """Why a producer may not write in its transaction, whichever partitions it is about."""
+    """Why a producer may not write in its transaction, to whatever partition."""
     if transaction is None:
         return WrongProducerId(name, producer.producer_id)
     if transaction.is_prepared and producer == transaction.producer_identity:

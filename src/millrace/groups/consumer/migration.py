@@ -74,7 +74,8 @@ def upgrade(
 
 
 def _upgraded_members(classic: ClassicGroup, topics: ConsumerTopics) -> list[ConsumerMember]:
-    """Each with all that it may be consuming: its assignment, and what it had when it joined last.
+    """The members, each with all that it may be consuming: its assignment, and what it had when it joined
+    last.
 
     A cooperative member goes on with the latter until it has read an assignment without it, and joins again
     when it has stopped; in a rebalance that began anew it has no assignment at all. What somebody else is

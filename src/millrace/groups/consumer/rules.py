@@ -63,6 +63,8 @@ class Shard(Protocol):
 
 
 class GroupsOfConsumers(ConsumerRules):
+    """Decides on commands of consumer groups, and applies their records; one for each partition."""
+
     def __init__(
         self,
         shard: Shard,
@@ -293,7 +295,8 @@ class GroupsOfConsumers(ConsumerRules):
     def _member_of(
         self, group: ConsumerGroup, beat: ConsumerHeartbeat, out: Effects
     ) -> tuple[ConsumerGroup, ConsumerMember | None]:
-        """Who sends a heartbeat, None for a new member, and the group in which it is if it has come back."""
+        """Who sends a heartbeat, None for a new member, and the group: a changed copy if a static member is
+        back."""
         is_joining = beat.member_epoch == JOINING
         if beat.instance_id is None:
             member = group.members.get(beat.member_id)
@@ -400,7 +403,8 @@ class GroupsOfConsumers(ConsumerRules):
         return self._mixed.decide(group, command, now_ms)
 
     def _last_consumer_replaced(self, group: ConsumerGroup, join: commands.Join) -> ConsumerMember | None:
-        """The static member that comes back with the classic protocol, if nobody else has the other one."""
+        """The static member that comes back with the classic protocol, if it was the last of the other
+        one."""
         known_as = group.static_members.get(join.instance_id or "")
         if known_as is None or join.member_id or not self._settings().allows_downgrade:
             return None
@@ -459,7 +463,7 @@ def _updated(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
     if epoch == member.epoch:
         return
-    # The answer with the new epoch may have been lost; the member has then at most what it was left with.
+    # The answer with the new epoch may have been lost. Then the member owns no more than it was left with.
     has_no_more = owned is not None and all(
         partition in member.assigned.get(topic, ()) for topic, partitions in owned for partition in partitions
     )
