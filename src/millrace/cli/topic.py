@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -174,21 +173,18 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
     from confluent_kafka import KafkaError
 
     from millrace.cli import clients
+    from millrace.cli.deletion import delete_each
 
     broker = BrokerAddress(**address)
     admin = clients.admin_client(broker)
-    wanted = list(dict.fromkeys(names))
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(wanted)} with all messages?", abort=True, err=True)
-
-    def failure(name: str, error: clients.RequestFailed) -> str | None:
-        if if_exists and clients.error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            log_line(f"{name}: is not there")
-            return None
-        return str(error)
-
-    futures = admin.delete_topics(wanted, operation_timeout=broker.timeout_s)
-    clients.report_each(futures, broker, done="deleted", failure=failure)
+    delete_each(
+        names,
+        lambda wanted: admin.delete_topics(wanted, operation_timeout=broker.timeout_s),
+        broker,
+        contents="messages",
+        must_ask=not yes,
+        ignored_code=KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None,
+    )
 
 
 def _replication_factor(found: TopicMetadata) -> int:

@@ -35,12 +35,19 @@ class TransactionEnded(NamedTuple):
     is_commit: bool
 
 
-Applied = Record | TransactionalRecord | TransactionEnded
-"""All that a log holds, in the order in which it holds it."""
+class Unstored(NamedTuple):
+    """What a decision adds to its records and no record has room for. The machine applies it with them, so a
+    decision that is not carried out leaves nothing behind; a machine that is loaded does without it."""
+
+    fact: object
+
+
+Applied = Record | TransactionalRecord | TransactionEnded | Unstored
+"""All that changes a machine: what the log holds, in its order, and what decisions add to it."""
 
 
 class Producer(NamedTuple):
-    """In whose transaction records are stored."""
+    """The producer in whose transaction records are stored."""
 
     producer_id: int
     epoch: int
@@ -55,6 +62,8 @@ class SetTimer(NamedTuple):
 
 
 class CancelTimer(NamedTuple):
+    """Forget the timer of this name, if there is one."""
+
     name: Hashable
 
 
@@ -74,6 +83,8 @@ class Decision(Generic[R]):
 
     records: tuple[Record, ...] = ()
     """Stored in one batch, and applied in order before the next command is looked at."""
+    unstored: tuple[Unstored, ...] = ()
+    """Applied behind the records."""
     timers: tuple[Timer, ...] = ()
     replies: tuple[Reply, ...] = ()
     response: R | None = None
@@ -93,19 +104,23 @@ NOTHING: Decision[object] = Decision()
 
 
 class Machine(Protocol):
-    """The state of one internal partition, and its rules."""
+    """The state of one internal partition, and its rules.
+
+    State is of two kinds. What records tell is changed by `apply` alone. Soft state is what nobody stores and
+    a restart forgets: who is joining at the moment, when a member was last heard of, answers kept ready. Only
+    a machine that says so changes that in `decide`, by named operations of the objects that it holds."""
 
     @property
-    def leaves_traces(self) -> bool:
-        """Whether `decide` also changes what no record stores: then a decision that could not be carried out
-        leaves the machine wrong."""
+    def has_soft_state(self) -> bool:
+        """Whether `decide` changes soft state: then a decision that could not be carried out leaves the
+        machine wrong, and it must be loaded again."""
 
     def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
-        """Answer a command. What records store is changed by `apply` alone; what no record stores (who is
-        joining at the moment) may change here, because it is lost together with the machine."""
+        """Answer a command from the present state. Changes nothing but soft state."""
 
     def apply(self, record: Applied) -> None:
-        """The only place where stored state changes: live commands and loading both end here."""
+        """The only place where the state changes that records tell of: live commands and loading both end
+        here."""
 
     def resume(self, now_ms: int) -> Decision[object]:
         """Everything stored has been applied: start the timers that this state needs."""

@@ -6,16 +6,22 @@ from millrace.core.errors import MillraceError
 
 
 class NotCoordinator(MillraceError):
+    """Another broker coordinates this key now; the client has to look for it."""
+
     def __init__(self, partition: object) -> None:
         super().__init__(f"this broker does not lead {partition}")
 
 
 class CoordinatorLoading(MillraceError):
+    """This broker coordinates the key, and still reads its partition: try again in a moment."""
+
     def __init__(self, partition: object) -> None:
         super().__init__(f"{partition} is being loaded")
 
 
 class CoordinatorNotAvailable(MillraceError):
+    """Nobody can coordinate the key at present: its topic is missing, or too few replicas are in sync."""
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
 

@@ -22,17 +22,20 @@ from millrace.wire.records import Record as StoredRecord
 logger: Final = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 256 * 1024
-"""So much is applied on the loop at a time: some milliseconds."""
+"""How much is applied on the loop at a time, which takes some milliseconds."""
 
 
 class Piece(NamedTuple):
+    """Some of a partition's records, and where the next piece begins."""
+
     records: list[Applied]
     next_offset: int
     size_bytes: int
 
 
 def locate(log: PartitionLog, offset: int, end_offset: int) -> LogSlice | None:
-    """Where the records from `offset` on are; None if none are committed. On the loop, reads no data."""
+    """Where the records from `offset` on are; None if none of them is committed. Reads no data, so the loop
+    may call it."""
     if offset >= end_offset:
         return None
     found = log.read(max(offset, log.log_start_offset), PIECE_BYTES, end_offset, True)
@@ -40,7 +43,7 @@ def locate(log: PartitionLog, offset: int, end_offset: int) -> LogSlice | None:
 
 
 def read(found: LogSlice, offset: int, codec: RecordCodec, name: TopicPartition) -> Piece:
-    """The records of a slice of this log from `offset` on. In a thread."""
+    """The records of a slice of the log, from `offset` on. Runs in a thread."""
     data = found.read()
     records: list[Applied] = []
     next_offset = offset

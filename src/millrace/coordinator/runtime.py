@@ -1,5 +1,6 @@
 """Owns the partitions of one internal topic that this broker leads: loads each into a machine of rules, gives
-it commands, stores what it decides, and answers when that is committed. Knows not what the rules are about.
+it commands, stores what it decides, and answers when that is committed. It does not know what the rules are
+about.
 
 One command at a time, and no await between deciding, applying and writing: nobody ever sees half a decision.
 A decision is written at once, as a batch of its own. Only records that were applied by other means than a
@@ -55,7 +56,7 @@ RETRY_S: Final = 1.0
 COMMIT_WAIT_S: Final = 0.01
 """Between looks at a log whose end is not committed yet."""
 RECORD_OVERHEAD: Final = 32
-"""At most, of a stored record beside its key and value."""
+"""What a stored record takes beside its key and value, at most."""
 
 Outcome = object
 """What a command leads to: a response, or a MillraceError as a value."""
@@ -96,8 +97,8 @@ class Shard:
         self._next_token: Token = 0
         self._parked: dict[Token, Answer] = {}
         self._uncommitted: deque[list[tuple[Waiter | None, Outcome]]] = deque()
-        """For each write that is not committed yet, what to tell whom then; without an answer the outcome is
-        an effect."""
+        """For each write that is not committed yet, whom to tell what when it is. Where nobody is named, the
+        outcome is an effect."""
         self._staged: list[tuple[bytes, bytes | None]] = []
         self._staged_bytes = 0
         self._staged_answers: list[StagedAnswer] = []
@@ -130,11 +131,13 @@ class Shard:
             except RecordsTooLarge as error:
                 return self._refuse(decision, error)
             if token is not None and not self.takes_records:
-                # It could not be committed soon: better that the client comes back later.
+                # Nobody knows when it could be committed, so the client comes back later.
                 return self._refuse(decision, CoordinatorNotAvailable("too few replicas are in sync"))
             self._apply(decision)
             if not self._write(encoded, decision.producer, decision.marker):
                 return NotCoordinator(self.partition.topic_partition)
+        elif decision.unstored:
+            self._apply(decision)
         if decision.timers:
             self.set_timers(decision.timers)
         for effect in decision.effects:
@@ -166,6 +169,8 @@ class Shard:
             apply(record if producer is None else TransactionalRecord(producer.producer_id, record))
         if marker is not None:
             apply(TransactionEnded(marker.producer_id, marker.is_commit))
+        for unstored in decision.unstored:
+            apply(unstored)
 
     def _perform_when_committed(self, effect: object) -> None:
         if self._uncommitted:
@@ -185,8 +190,8 @@ class Shard:
 
     def _refuse(self, decision: Decision[object], error: MillraceError) -> Outcome:
         log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
-        if self.machine.leaves_traces and (decision.replies or decision.timers):
-            # The machine has moved on in its mind; what is stored says where it really is.
+        if self.machine.has_soft_state and (decision.replies or decision.timers):
+            # Soft state has moved on with the decision; what is stored says where the machine really is.
             self._loop.call_soon(self._failed, self)
         return error
 
@@ -194,7 +199,8 @@ class Shard:
 
     @property
     def takes_records(self) -> bool:
-        """Whether records may be staged: what a living shard stores can be committed soon."""
+        """Whether enough replicas are in sync to commit what is stored now. Otherwise nothing may be
+        staged."""
         partition = self.partition
         return partition.leadership is None or partition.has_enough_replicas
 
@@ -298,7 +304,7 @@ class Shard:
         return True
 
     def _await_commit(self, last_offset: int) -> None:
-        """Hold answers back from now on until what was written is committed, if it is not yet."""
+        """Hold answers back until what was written is committed, unless it is already."""
         if self._uncommitted or self.partition.log.high_watermark <= last_offset:
             self._uncommitted.append([])
             self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
@@ -373,7 +379,7 @@ class Runtime:
         self._perform = _nothing_to_do if perform is None else perform
         self._turns = Turns()
         self.shards: dict[int, Shard] = {}
-        """Those that are loaded."""
+        """The partitions that are loaded, by number."""
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._failed_at: dict[int, float] = {}
         self._background: Background | None = None

@@ -12,6 +12,8 @@ log = logging.getLogger(__name__)
 
 
 class TimerHandle(Protocol):
+    """One timer of the loop, which can be taken back."""
+
     def cancel(self) -> None: ...
 
 
@@ -29,7 +31,8 @@ class Timers:
         self._loop = loop
         self._fire = fire
         self._due: dict[Hashable, tuple[float, object]] = {}
-        # (when to look, a number that keeps ties in order, name). A look may come too early, never too late.
+        # (when to look, a number that keeps ties in order, name). A timer may be looked at before it is due,
+        # and never after.
         self._heap: list[tuple[float, int, Hashable]] = []
         self._looked_at: dict[Hashable, float] = {}
         self._number = 0
@@ -42,7 +45,7 @@ class Timers:
         deadline = self._loop.time() + delay_ms / 1000
         self._due[name] = (deadline, command)
         looked_at = self._looked_at.get(name)
-        # Most timers are moved to a later time: whoever looks at the old one finds the new one.
+        # Most timers are moved to a later time. Then the look at the old time finds the new one.
         if looked_at is None or deadline < looked_at:
             self._push(deadline, name)
 
@@ -76,7 +79,7 @@ class Timers:
         while self._heap and self._heap[0][0] <= now:
             when, _, name = heapq.heappop(self._heap)
             if self._looked_at.get(name) != when:
-                # An earlier time was set since; that entry has been or will be looked at.
+                # The timer was set to an earlier time since, which has an entry of its own.
                 continue
             del self._looked_at[name]
             timer = self._due.get(name)

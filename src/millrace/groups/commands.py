@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from millrace.coordinator.decision import Producer
@@ -24,6 +24,8 @@ class Protocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
+    """A classic member wants to be part of the next generation."""
+
     group_id: str
     member_id: str = NO_MEMBER
     instance_id: str | None = None
@@ -42,6 +44,8 @@ class Join:
 
 
 class JoinedMember(NamedTuple):
+    """One member, as the leader sees it."""
+
     member_id: str
     instance_id: str | None
     metadata: bytes
@@ -49,6 +53,8 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
+    """The generation that a member is part of from now on."""
+
     generation: int
     protocol_type: str | None
     protocol: str | None
@@ -61,6 +67,8 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
+    """A classic member asks for its assignment; the leader's brings those of all."""
+
     group_id: str
     generation: int
     member_id: str
@@ -71,12 +79,16 @@ class Sync:
 
 
 class Synced(NamedTuple):
+    """What a member may consume in this generation, in bytes that only members have to understand."""
+
     protocol_type: str | None
     protocol: str | None
     assignment: bytes
 
 
 class Heartbeat(NamedTuple):
+    """A classic member is alive, and wants to know whether it must join again."""
+
     group_id: str
     generation: int
     member_id: str
@@ -84,12 +96,16 @@ class Heartbeat(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
+    """One member that leaves or is sent away; by its instance's name alone if it is static."""
+
     member_id: str
     instance_id: str | None = None
     reason: str | None = None
 
 
 class Leave(NamedTuple):
+    """Members leave a classic group, or an administrator sends them away."""
+
     group_id: str
     members: Sequence[LeavingMember]
 
@@ -101,6 +117,8 @@ class Left(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
+    """One offset of a commit."""
+
     topic: str
     partition: int
     offset: int
@@ -111,6 +129,8 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
+    """Store how far a group has read."""
+
     group_id: str
     member_id: str = NO_MEMBER
     instance_id: str | None = None
@@ -142,6 +162,8 @@ class OffsetsCommitted(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
+    """How far a group has read one partition, as it is stored."""
+
     offset: int
     leader_epoch: int
     metadata: str
@@ -156,6 +178,8 @@ UNSTABLE = CommittedOffset(-1, -1, "", -1, -1, NO_TOPIC_ID)
 
 
 class FetchOffsets(NamedTuple):
+    """Tell how far a group has read."""
+
     group_id: str
     partitions: Sequence[tuple[str, int]] | None
     """None: all that the group has."""
@@ -166,19 +190,27 @@ class FetchOffsets(NamedTuple):
 
 
 class OffsetsFetched(NamedTuple):
+    """Topic, partition and offset of each in the order asked; None where the group has none."""
+
     offsets: Sequence[tuple[str, int, CommittedOffset | None]]
 
 
 class DeleteOffsets(NamedTuple):
+    """Forget how far a group has read, where it is not subscribed."""
+
     group_id: str
     partitions: Sequence[tuple[str, int]]
 
 
 class OffsetsDeleted(NamedTuple):
+    """For each partition in the order asked: None, or why its offset is still there."""
+
     errors: Sequence[MillraceError | None]
 
 
 class DeleteGroup(NamedTuple):
+    """Forget a group that has no members, with its offsets."""
+
     group_id: str
 
 
@@ -187,6 +219,8 @@ class ExpireOffsets(NamedTuple):
 
 
 class TopicsDeleted(NamedTuple):
+    """These topics are gone: no group needs their offsets."""
+
     topics: Sequence[str]
 
 
@@ -212,6 +246,8 @@ class InitialDelayPassed(NamedTuple):
 
 
 class SyncTimedOut(NamedTuple):
+    """Members of a generation had their rebalance time-out to ask for their assignment."""
+
     group_id: str
     generation: int
 
@@ -237,5 +273,3 @@ class GroupSettings:
     offset_metadata_max: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_ms: int = 600_000
-    consumer: dict[str, object] = field(default_factory=dict)
-    """Settings of KIP-848 groups, by Kafka's names."""

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from millrace.coordinator.decision import CancelTimer, Decision, Record, Reply, SetTimer, Timer, Token
+from millrace.coordinator.decision import (
+    CancelTimer,
+    Decision,
+    Record,
+    Reply,
+    SetTimer,
+    Timer,
+    Token,
+    Unstored,
+)
 from millrace.core.errors import MillraceError
 
 
 class Effects:
-    __slots__ = ("error", "records", "replies", "response", "timers")
+    """What the rules add to, step by step, while they decide on one command."""
+
+    __slots__ = ("error", "records", "replies", "response", "timers", "unstored")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.unstored: list[Unstored] = []
         self.timers: list[Timer] = []
         self.replies: list[Reply] = []
         self.response: object | None = None
@@ -30,6 +42,7 @@ class Effects:
     def decision(self) -> Decision[object]:
         return Decision(
             records=tuple(self.records),
+            unstored=tuple(self.unstored),
             timers=tuple(self.timers),
             replies=tuple(self.replies),
             response=self.response,

@@ -1,4 +1,4 @@
-"""What a group of either protocol tells the shard that holds it: offsets and admin calls serve both."""
+"""What the machine may ask a group of either protocol, so that offsets and admin calls serve both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from millrace.groups.commands import CommitOffsets
 
 
 class Group(Protocol):
-    """One group: classic or consumer. The shard asks, the group answers without changing."""
+    """One group: classic or consumer. What is asked here changes nothing, except that `committed` notes a
+    sign of life."""
 
     group_id: str
 
@@ -42,10 +43,10 @@ class Group(Protocol):
     def is_subscribed(self, topic: str) -> bool: ...
 
     def offsets_age_since(self, commit_ms: int) -> int | None:
-        """From when on an offset committed at `commit_ms` ages; None: it does not age at present."""
+        """When the age of an offset begins that was committed at `commit_ms`; None while it does not age."""
 
     def committed(self, member_id: str, now_ms: int) -> tuple[Timer, ...]:
-        """A member has committed offsets, which is a sign of life: timers to set anew."""
+        """A member has committed offsets, which is a sign of life; the timers to set anew."""
 
     def tombstones(self) -> tuple[Record, ...]:
         """What removes this group's own records, offsets aside."""
@@ -61,7 +62,8 @@ class ConsumerRules(Protocol):
         """A record whose key is one of the ConsumerGroup* classes."""
 
     def refusals(self, group: Group, command: CommitOffsets) -> list[MillraceError | None] | None:
-        """For each offset of a commit with an old epoch why it is refused; None: all, for the same reason."""
+        """For each offset of a commit with an old epoch, why it is refused, or None. None for the whole: all
+        are refused, for the reason that the group gave."""
 
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
         """The timers of a group that was loaded."""

@@ -29,6 +29,8 @@ REMEMBERED_MAX: Final = 100_000
 
 
 class Lag(NamedTuple):
+    """How far a group is behind in one partition."""
+
     end_offset: int
     """What can be read ends here: the high watermark."""
     messages: int
@@ -45,6 +47,8 @@ class _Unread(NamedTuple):
 
 
 class LagReader:
+    """Measures lags; remembers the timestamps of first unread records, which cost a read each."""
+
     def __init__(self, partitions: Partitions, clock: Clock) -> None:
         self._partitions = partitions
         self._clock = clock

@@ -1,7 +1,12 @@
-"""All groups and offsets of one partition of `__consumer_offsets`: gives each command to the rules it is for.
+"""All groups and offsets of one partition of `__consumer_offsets`. It gives each command to its rules.
 
 A group is classic or of the consumer protocol (KIP-848). It changes from one to the other by records alone: a
-tombstone of the one and records of the other, applied in order.
+tombstone of the one and records of the other, applied in order. Behind them a classic group may also bring,
+unstored, who is joining it at the moment.
+
+What `apply` alone changes: the offsets, consumer groups but for what they name as of the moment, the `stored`
+generation of classic groups, and which stored groups there are. All else is soft: a classic group between two
+generations, a group that nobody has stored yet, when members were last heard of, answers kept ready.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from millrace.coordinator.decision import (
     Token,
     TransactionalRecord,
     TransactionEnded,
+    Unstored,
 )
 from millrace.core.errors import MillraceError
 from millrace.groups.classic.group import ClassicGroup
@@ -75,7 +81,7 @@ _EXPIRY: Final = "offset expiry"
 class GroupMachine:
     """The stored state of one internal partition, with what its groups are at the moment."""
 
-    leaves_traces: Final = True
+    has_soft_state: Final = True
 
     def __init__(
         self,
@@ -129,7 +135,7 @@ class GroupMachine:
 
     def apply(self, record: Applied) -> None:
         if type(record) is not Record:
-            self._apply_transactional(record)
+            self._apply_other(record)
             return
         key, value = record
         match key, value:
@@ -147,7 +153,7 @@ class GroupMachine:
         """A consumer that commits without belonging to a group makes one that only has offsets."""
         self.groups[group_id] = ClassicGroup(group_id, self.settings)
 
-    def _apply_transactional(self, record: Applied) -> None:
+    def _apply_other(self, record: Applied) -> None:
         match record:
             case TransactionalRecord(
                 producer_id, Record(OffsetCommitKey() as key, OffsetCommitValue() as value)
@@ -157,6 +163,11 @@ class GroupMachine:
                 for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
                     if group_id not in self.groups:
                         self.add_offsets_only(group_id)
+            case Unstored(ClassicGroup() as group):
+                # It is the group that its record tells of, with the requests that it still has to answer.
+                present = self.classic_group(group.group_id)
+                group.stored = None if present is None else present.stored
+                self.groups[group.group_id] = group
             case _:
                 # Only offsets are ever committed in transactions.
                 pass
@@ -196,7 +207,7 @@ class GroupMachine:
             return Decision(error=UnknownMember(command.group_id, command.member_id))
         error = group.heartbeat(command, now_ms)
         if error is None:
-            return group.alive(group.members[command.member_id])
+            return group.alive(group.roster.members[command.member_id])
         if isinstance(error, RebalanceInProgress):
             return Decision(timers=(group.session_timer(command.member_id),), error=error)
         return Decision(error=error)
@@ -228,7 +239,7 @@ class GroupMachine:
         out.records += old.tombstones()
         out.records.append(group.record(now_ms))
         group.join(command, token, out, now_ms)
-        self.groups[command.group_id] = group
+        out.unstored.append(Unstored(group))
         return out.decision()
 
     def _sync(self, command: Sync, now_ms: int, token: Token) -> Decision[object]:
@@ -310,7 +321,7 @@ class GroupMachine:
     def _commit_some(
         self, group: Group, command: CommitOffsets, error: MillraceError, now_ms: int
     ) -> Decision[object]:
-        """Of a commit that names an old epoch, what a consumer group lets pass all the same."""
+        """Store those offsets of a commit with an old epoch that a consumer group lets pass all the same."""
         refusals = None if self.consumer_rules is None else self.consumer_rules.refusals(group, command)
         if refusals is None or None not in refusals:
             return Decision(error=error)
@@ -376,7 +387,8 @@ class GroupMachine:
         )
 
     def _fetch_stable(self, command: FetchOffsets) -> OffsetsFetched:
-        """The same for a consumer that would rather wait than read again what is being committed."""
+        """The same for a consumer that waits for open transactions rather than read again what they
+        commit."""
         offsets = self.offsets
         group_id = command.group_id
         wanted = (

@@ -13,7 +13,7 @@ DONE: object = object()
 
 
 class Identity(NamedTuple):
-    """Under which a producer writes: from transaction version 2 on a new epoch for every transaction."""
+    """What a producer writes under. From transaction version 2 on, every transaction has its own epoch."""
 
     producer_id: int
     epoch: int
@@ -21,6 +21,8 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducer:
+    """A producer takes up a transactional id; whoever had it before is fenced."""
+
     transactional_id: str
     timeout_ms: int
     expected: Identity | None = None
@@ -31,6 +33,8 @@ class InitProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
+    """Take partitions into the producer's transaction, before it writes to them."""
+
     transactional_id: str
     producer: Identity
     partitions: Sequence[TopicPartition]
@@ -47,6 +51,8 @@ class VerifyPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
+    """The producer commits or aborts."""
+
     transactional_id: str
     producer: Identity
     is_commit: bool
@@ -55,6 +61,8 @@ class EndTransaction:
 
 
 class TransactionTimedOut(NamedTuple):
+    """A transaction was open for as long as its producer had allowed."""
+
     transactional_id: str
     producer: Identity
 
@@ -82,6 +90,8 @@ class WriteMarkers(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class TransactionSettings:
+    """What the broker's settings say about transactions."""
+
     timeout_ms_max: int = 900_000
     id_expiration_ms: int = 604_800_000
     id_expiration_check_ms: int = 3_600_000

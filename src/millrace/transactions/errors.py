@@ -10,16 +10,22 @@ class TransactionError(MillraceError):
 
 
 class InvalidTransactionalId(TransactionError):
+    """A producer without a name has no transactions."""
+
     def __init__(self) -> None:
         super().__init__("a transactional id must not be empty")
 
 
 class InvalidTransactionTimeout(TransactionError):
+    """The producer asks for more time than the settings allow, or for none."""
+
     def __init__(self, timeout_ms: int, *, timeout_ms_max: int) -> None:
         super().__init__(f"a transaction time-out of {timeout_ms} ms; allowed are 1 to {timeout_ms_max} ms")
 
 
 class UnknownTransactionalId(TransactionError):
+    """No producer has this name."""
+
     def __init__(self, transactional_id: str) -> None:
         super().__init__(f"there is no transactional id {transactional_id!r}")
 
@@ -46,6 +52,8 @@ class TransactionEnding(TransactionError):
 
 
 class InvalidTransactionState(TransactionError):
+    """What the producer asks for cannot follow on what has happened."""
+
     def __init__(self, transactional_id: str, reason: str) -> None:
         super().__init__(f"{transactional_id!r}: {reason}")
 

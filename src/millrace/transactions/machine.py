@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millrace.coordinator.decision import (
     NOTHING,
@@ -14,6 +14,7 @@ from millrace.coordinator.decision import (
     SetTimer,
     Timer,
     Token,
+    Unstored,
 )
 from millrace.core.errors import MillraceError
 from millrace.log.state.transactions import EPOCH_PER_TRANSACTION
@@ -52,10 +53,18 @@ from millrace.wire.messages.transaction_records import TransactionLogKey, Transa
 _EXPIRY: Final = "expiry of transactional ids"
 
 
-class TransactionMachine:
-    """The stored state of one internal partition."""
+class EpochReplaced(NamedTuple):
+    """Unstored: a producer has gone on from this epoch to the next, and may ask for that once more. NO_EPOCH
+    if it started anew."""
 
-    leaves_traces: Final = False
+    transactional_id: str
+    epoch: int
+
+
+class TransactionMachine:
+    """The state of one internal partition. `apply` changes all of it, and `decide` nothing."""
+
+    has_soft_state: Final = False
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
@@ -85,6 +94,8 @@ class TransactionMachine:
                 self._replaced_epochs.pop(name, None)
             case Record(TransactionLogKey(transactional_id=name), TransactionLogValue() as value):
                 self.transactions[name] = from_value(name, value)
+            case Unstored(EpochReplaced(name, epoch)):
+                self._replaced_epochs[name] = epoch
             case _:
                 # Nobody writes to this topic in a transaction.
                 pass
@@ -141,7 +152,7 @@ class TransactionMachine:
         name, expected = transaction.transactional_id, command.expected
         if expected is not None and transaction.epoch != NO_EPOCH and expected.epoch != transaction.epoch:
             if expected.epoch == self._replaced_epochs.get(name, NO_EPOCH):
-                # Asked again, because the first answer was lost.
+                # The producer asks again, because the first answer was lost.
                 return Decision(response=transaction.identity)
             return Decision(error=EpochFenced(name, expected.epoch, current=transaction.epoch))
         if transaction.is_exhausted:
@@ -150,9 +161,9 @@ class TransactionMachine:
             identity = Identity(command.fresh_producer_id, 0)
         else:
             identity = Identity(transaction.producer_id, transaction.epoch + 1)
-        self._replaced_epochs[name] = NO_EPOCH if expected is None else transaction.epoch
+        replaced = EpochReplaced(name, NO_EPOCH if expected is None else transaction.epoch)
         initialized = transaction.initialized(identity, command.timeout_ms, now_ms)
-        return Decision(records=(_record(initialized),), response=identity)
+        return Decision(records=(_record(initialized),), unstored=(Unstored(replaced),), response=identity)
 
     # The transaction.
 
@@ -200,7 +211,7 @@ class TransactionMachine:
         match transaction.state:
             case State.Ongoing:
                 if is_repeated:
-                    # It was about the transaction before this one, and has been delayed.
+                    # The request is about the transaction before this one, and was delayed.
                     return Decision(error=EpochFenced(name, producer.epoch, current=transaction.epoch))
                 return self._end_open(transaction, command, now_ms)
             case State.PrepareCommit | State.PrepareAbort:
@@ -309,7 +320,7 @@ class TransactionMachine:
 
 
 def _check_producer(name: str, transaction: Transaction | None, producer: Identity) -> MillraceError | None:
-    """Why a producer may not write in its transaction, whichever partitions it is about."""
+    """Why a producer may not write in its transaction, to whatever partition."""
     if transaction is None:
         return WrongProducerId(name, producer.producer_id)
     if transaction.is_prepared and producer == transaction.producer_identity:

@@ -23,15 +23,17 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 COMPLETE_RETRY_S: Final = 1.0
-"""Until a transaction whose markers are all written is stored as complete, where that was not possible."""
+"""Between attempts to store a transaction as complete whose markers are all written."""
 
 Written = Callable[[bool], None]
-"""Called with whether the marker is committed in the partition, or not needed any more; else it is tried
-again."""
+"""Called with True when the marker is committed in the partition or no longer needed, and with False when it
+has to be tried again."""
 WriteMarker = Callable[[TopicPartition, EndMarker, Written], None]
 
 
 class MarkerSender:
+    """Sends the markers of all transactions that this broker has prepared."""
+
     def __init__(self, write_marker: WriteMarker) -> None:
         self._write_marker = write_marker
         self._is_over = False
@@ -82,5 +84,5 @@ class MarkerSender:
             return
         outcome = shard.submit(MarkersWritten(effect.transactional_id, effect.producer))
         if isinstance(outcome, CoordinatorNotAvailable):
-            # Too few replicas are in sync to store it, and nobody else would say it again.
+            # Too few replicas are in sync to store it, and nobody else tells the shard again.
             asyncio.get_running_loop().call_later(COMPLETE_RETRY_S, self._complete, shard, effect)

@@ -1,24 +1,24 @@
 """The face of transactions to the rest of the broker: where a transactional id lives, its commands, and the
 markers that end transactions.
 
-It creates `__transaction_state` when the first transactional id is looked for.
+The shell that finds, creates and asks is `coordinator/coordinator.py`. What is added here: fresh producer ids
+for commands that need one, and the sender of markers, which carries out what is stored as prepared.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.coordinator.errors import CoordinatorNotAvailable
+from millrace.coordinator.coordinator import Coordinator
+from millrace.coordinator.internal_topic import InternalTopic
 from millrace.coordinator.runtime import Answer, Outcome, Runtime, Shard
-from millrace.core.background import Background, Tasks
+from millrace.core.background import Background
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
-from millrace.core.java_hash import java_hash
-from millrace.metadata.errors import MetadataError, TopicExists
-from millrace.metadata.service import Metadata, NewTopic
+from millrace.metadata.service import Metadata
 from millrace.replica.partitions import Partitions
 from millrace.transactions.commands import (
     EndTransaction,
@@ -46,6 +46,15 @@ class TransactionTopic:
     min_insync_replicas: int = 2
     segment_bytes: int = 104_857_600
 
+    def configs(self, replicas: int) -> Mapping[str, str]:
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(self.min_insync_replicas, replicas)),
+            "segment.bytes": str(self.segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+
 
 class Transactions:
     """All transactional ids of the cluster that this broker coordinates."""
@@ -62,12 +71,9 @@ class Transactions:
         write_marker: WriteMarker,
     ) -> None:
         self.settings = settings
-        self._metadata = metadata
-        self._topic = topic
         self._next_producer_id = next_producer_id
-        self._creation: asyncio.Task[None] | None = None
-        self._background = Tasks()
         self._markers = MarkerSender(write_marker)
+        self.topic = InternalTopic(TRANSACTION_TOPIC, metadata, topic)
         self.runtime = Runtime(
             TRANSACTION_TOPIC,
             partitions,
@@ -76,66 +82,31 @@ class Transactions:
             new_machine=lambda _: TransactionMachine(settings),
             perform=self._perform,
         )
+        self._coordinator = Coordinator(self.topic, self.runtime, TransactionMachine)
 
     # Life.
 
     def start(self, background: Background) -> None:
         """Load this broker's partitions, and end what was being ended, until `stop`."""
-        self._background = background
-        self.runtime.start(background)
+        self._coordinator.start(background)
 
     def stop(self) -> None:
         self._markers.stop()
-        self.runtime.stop()
+        self._coordinator.stop()
 
     def _perform(self, shard: Shard, effect: object) -> None:
         assert isinstance(effect, WriteMarkers), effect
         self._markers.send(shard, effect)
 
-    # Where transactional ids live.
+    # Commands.
 
     def partition_of(self, transactional_id: str) -> int | None:
         """The partition that holds a transactional id; None while there is no such topic."""
-        topic = self._metadata.image.topics.get(TRANSACTION_TOPIC)
-        return None if topic is None else java_hash(transactional_id) % len(topic.partitions)
-
-    async def ensure_topic(self) -> None:
-        """Return when `__transaction_state` is there; raises what kept it from being created."""
-        if self._metadata.image.topics.get(TRANSACTION_TOPIC) is not None:
-            return
-        if self._creation is None or self._creation.done():
-            self._creation = self._background.start(
-                "create-transactions-topic", self._create_topic(), is_awaited=True
-            )
-        await asyncio.shield(self._creation)
-
-    async def _create_topic(self) -> None:
-        wanted = self._topic
-        replicas = max(1, min(wanted.replication_factor, len(self._metadata.image.brokers)))
-        topic = NewTopic(
-            name=TRANSACTION_TOPIC,
-            partition_count=wanted.partition_count,
-            replication_factor=replicas,
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(min(wanted.min_insync_replicas, replicas)),
-                "segment.bytes": str(wanted.segment_bytes),
-                "unclean.leader.election.enable": "false",
-            },
-        )
-        (outcome,) = await self._metadata.create_topics([topic])
-        if isinstance(outcome, MetadataError) and not isinstance(outcome, TopicExists):
-            raise outcome
-
-    # Commands.
+        return self.topic.partition_of(transactional_id)
 
     def submit(self, transactional_id: str, command: object) -> Outcome | Answer:
         """Give a command to the partition that holds a transactional id. Errors are values."""
-        index = self.partition_of(transactional_id)
-        if index is None:
-            return CoordinatorNotAvailable(f"there is no {TRANSACTION_TOPIC} yet")
-        return self.runtime.submit(index, command)
+        return self._coordinator.submit(transactional_id, command)
 
     async def init_producer(
         self, transactional_id: str, *, timeout_ms: int, expected: Identity | None
@@ -187,14 +158,8 @@ class Transactions:
     # What there is.
 
     def machine_of(self, transactional_id: str) -> TransactionMachine | MillraceError:
-        index = self.partition_of(transactional_id)
-        if index is None:
-            return CoordinatorNotAvailable(f"there is no {TRANSACTION_TOPIC} yet")
-        shard = self.runtime.shards.get(index)
-        if shard is None:
-            return self.runtime.absence(index)
-        assert isinstance(shard.machine, TransactionMachine), shard.machine
-        return shard.machine
+        """The partition that holds a transactional id, or why it cannot be asked here."""
+        return self._coordinator.machine_of(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction | MillraceError | None:
         machine = self.machine_of(transactional_id)
@@ -203,9 +168,9 @@ class Transactions:
         return machine.transactions.get(transactional_id)
 
     def all(self) -> Iterator[Transaction]:
-        for shard in self.runtime.shards.values():
-            assert isinstance(shard.machine, TransactionMachine), shard.machine
-            yield from shard.machine.transactions.values()
+        """Those of the partitions that are loaded here."""
+        for machine in self._coordinator.machines():
+            yield from machine.transactions.values()
 
 
 async def outcome_of(outcome: Outcome | Answer) -> Outcome:

@@ -80,13 +80,13 @@ class Transaction:
 
     @property
     def producer_identity(self) -> Identity:
-        """Under which the producer goes on: what it has been told, even if not all markers are written."""
+        """The identity under which the producer goes on: it is told so before all markers are written."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return Identity(self.next_producer_id, 0)
         return self.identity
 
     def is_repeated_end(self, producer: Identity) -> bool:
-        """Whether an EndTxn comes from the transaction that has already been ended by its producer."""
+        """Whether a producer repeats the EndTxn of the transaction that it has already ended."""
         if self.transaction_version < EPOCH_PER_TRANSACTION:
             return False
         if self.next_producer_id != NO_PRODUCER_ID:
@@ -111,7 +111,8 @@ class Transaction:
             partitions={},
             started_ms=-1,
             updated_ms=now_ms,
-            # Nobody but the producer before can have an earlier transaction to end, and it is fenced.
+            # Only the producer before this one could repeat the end of an earlier transaction, and it is
+            # fenced.
             transaction_version=0,
         )
 
@@ -173,7 +174,7 @@ class Transaction:
 
 
 def to_value(transaction: Transaction) -> TransactionLogValue:
-    """As it is stored. Without a transaction, or after its end, there are no partitions to name."""
+    """The value of its record. It names partitions only while a transaction is open or being ended."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in transaction.partitions:
         by_topic.setdefault(topic, []).append(index)

@@ -20,6 +20,7 @@ from millrace.coordinator.decision import (
     SetTimer,
     TransactionalRecord,
     TransactionEnded,
+    Unstored,
 )
 from millrace.coordinator.errors import CoordinatorLoading, NotCoordinator, RecordsTooLarge
 from millrace.coordinator.runtime import Runtime
@@ -58,6 +59,11 @@ class Release(NamedTuple):
     value: bytes
 
 
+class Remember(NamedTuple):
+    name: str
+    records: int = 0
+
+
 class Later(NamedTuple):
     name: str
     value: bytes
@@ -66,12 +72,13 @@ class Later(NamedTuple):
 class Shelf:
     """Rules as simple as can be: names and values, and people who wait for one."""
 
-    leaves_traces = True
+    has_soft_state = True
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self.parked: dict[str, int] = {}
         self.pending: dict[int, list[Record]] = {}
+        self.remembered: list[object] = []
         self.is_resumed = False
 
     def decide(self, command: object, now_ms: int, token: int) -> Decision[object]:
@@ -91,6 +98,9 @@ class Shelf:
                     replies=(Reply(self.parked[name], value),),
                     response="done",
                 )
+            case Remember(name, records):
+                stored = tuple(Record(name, bytes(10_000)) for _ in range(records))
+                return Decision(records=stored, unstored=(Unstored(name),), response="remembered")
             case Later(name, value):
                 return Decision(timers=(SetTimer(name, 1, Put(name, value)),), response="soon")
             case _:
@@ -104,6 +114,9 @@ class Shelf:
             case TransactionEnded(producer_id, is_commit):
                 for each in self.pending.pop(producer_id, []) if is_commit else ():
                     self.apply(each)
+                return
+            case Unstored(fact):
+                self.remembered.append(fact)
                 return
             case Record():
                 pass
@@ -358,6 +371,32 @@ def test_a_decision_that_fits_into_no_batch_changes_nothing(tmp_path: Path) -> N
         assert partition.log.log_end_offset == 20
 
     world.run(work())
+    world.disk.dispose()
+
+
+def test_what_is_not_stored_goes_with_the_decision_and_ends_with_the_machine(tmp_path: Path) -> None:
+    world = World(DiskVolume(), str(tmp_path / "data"), LogConfig(max_message_bytes=15_000))
+
+    async def work() -> None:
+        partition = world.lead()
+        async with world.started() as shelf:
+            assert await world.ask(Remember("alone")) == "remembered"
+            assert await world.ask(Remember("with a record", 1)) == "remembered"
+            assert isinstance(await world.ask(Remember("refused", 2)), RecordsTooLarge)
+            assert shelf.remembered == ["alone", "with a record"]
+        assert partition.log.log_end_offset == 1
+
+    world.run(work())
+    world.disk.abandon()
+    again = world.restarted(world.volume)
+
+    async def after() -> None:
+        again.lead()
+        async with again.started() as shelf:
+            assert (list(shelf.values), shelf.remembered) == (["with a record"], [])
+
+    again.run(after())
+    again.disk.dispose()
     world.disk.dispose()
 
 

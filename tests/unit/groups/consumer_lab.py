@@ -16,6 +16,7 @@ from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 from millrace.metadata.image import EMPTY, BrokerState, Image, PartitionState, TopicState
 from millrace.metadata.persistent_map import PersistentMap
+from tests.unit.groups.applied import decided
 
 GROUP = "g"
 
@@ -125,7 +126,7 @@ class Lab:
     def submit(self, command: object) -> object | None:
         """The answer, an error as a value, or None if the request waits."""
         self.token += 1
-        decision = self.machine.decide(command, self.now_ms, self.token)
+        decision = decided(self.machine, command, self.now_ms, self.token)
         self._carry_out(decision)
         return decision.error if decision.error is not None else decision.response
 
@@ -146,6 +147,8 @@ class Lab:
             decoded = self.codec.decode(*encoded)
             assert decoded is not None
             self.machine.apply(Record(*decoded))
+        for unstored in decision.unstored:
+            self.machine.apply(unstored)
         for timer in decision.timers:
             match timer:
                 case SetTimer(name, delay_ms, command):
@@ -165,7 +168,7 @@ class Lab:
             at, _, name = min(due, key=lambda entry: entry[:2])
             self.now_ms = max(self.now_ms, at)
             _, command = self.timers.pop(name)
-            self._carry_out(self.machine.decide(command, self.now_ms, 0))
+            self._carry_out(decided(self.machine, command, self.now_ms, 0))
         self.now_ms = end
 
     # Replay.

@@ -13,6 +13,7 @@ from millrace.groups.commands import GroupSettings, Join, Joined, JoinedMember, 
 from millrace.groups.errors import MemberIdRequired
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
+from tests.unit.groups.applied import decided
 
 NOW_MS = 1_700_000_000_000
 CODEC = GroupRecordCodec()
@@ -42,7 +43,7 @@ class World:
     def submit(self, command: object) -> int:
         """Returns the token under which the outcome is or will be found."""
         token = next(self._tokens)
-        self._carry_out(self.machine.decide(command, self.now_ms, token), token)
+        self._carry_out(decided(self.machine, command, self.now_ms, token), token)
         return token
 
     def ask(self, command: object) -> Any:
@@ -59,7 +60,7 @@ class World:
             name, (deadline, _, command) = min(due, key=lambda each: each[1][:2])
             del self._timers[name]
             self.now_ms = max(self.now_ms, deadline)
-            self._carry_out(self.machine.decide(command, self.now_ms, 0), None)
+            self._carry_out(decided(self.machine, command, self.now_ms, 0), None)
         self.now_ms = end_ms
 
     def _carry_out(self, decision: Decision[object], token: int | None) -> None:
@@ -69,6 +70,8 @@ class World:
             decoded = CODEC.decode(*encoded)
             assert decoded == record, (decoded, record)
             self.machine.apply(record)
+        for unstored in decision.unstored:
+            self.machine.apply(unstored)
         for timer in decision.timers:
             if isinstance(timer, SetTimer):
                 deadline = self.now_ms + timer.delay_ms

@@ -41,7 +41,9 @@ class Lab:
 
     def give(self, command: object) -> object:
         """The response, or the error as a value; everything that was decided is done."""
+        before = repr(vars(self.machine))
         decision = self.machine.decide(command, self.now_ms, 0)
+        assert repr(vars(self.machine)) == before, f"{command} was decided and has changed the machine"
         return self.carry_out(decision)
 
     def carry_out(self, decision: Decision[object]) -> object:
@@ -49,6 +51,8 @@ class Lab:
             assert isinstance(record, Record)
             self.stored.append(CODEC.encode(record))
             self.machine.apply(record)
+        for unstored in decision.unstored:
+            self.machine.apply(unstored)
         for timer in decision.timers:
             match timer:
                 case SetTimer(name, delay_ms, command):

@@ -157,25 +157,26 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
     from confluent_kafka import KafkaError
 
     from millrace.cli import clients
+    from millrace.cli.deletion import delete_each
     from millrace.cli.group import state as group_state
 
     broker = BrokerAddress(**address)
     admin = clients.admin_client(broker)
-    wanted = list(dict.fromkeys(names))
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(wanted)} with all offsets?", abort=True, err=True)
 
-    def failure(name: str, error: clients.RequestFailed) -> str | None:
-        code = clients.error_code(error)
-        if if_exists and code == KafkaError.GROUP_ID_NOT_FOUND:
-            log_line(f"{name}: is not there")
-            return None
-        if code == KafkaError.NON_EMPTY_GROUP:
+    def explain(name: str, error: clients.RequestFailed) -> str:
+        if clients.error_code(error) == KafkaError.NON_EMPTY_GROUP:
             return _refusal(name, group_state.active_members(admin, broker, name), "deleted")
         return str(error)
 
-    futures = admin.delete_consumer_groups(wanted, request_timeout=broker.timeout_s)
-    clients.report_each(futures, broker, done="deleted", failure=failure)
+    delete_each(
+        names,
+        lambda wanted: admin.delete_consumer_groups(wanted, request_timeout=broker.timeout_s),
+        broker,
+        contents="offsets",
+        must_ask=not yes,
+        ignored_code=KafkaError.GROUP_ID_NOT_FOUND if if_exists else None,
+        explain=explain,
+    )
 
 
 @group.command("delete-offsets")

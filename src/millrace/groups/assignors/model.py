@@ -15,6 +15,8 @@ NO_RACKS: tuple[frozenset[str], ...] = ()
 
 
 class TopicShape(NamedTuple):
+    """What an assignor has to know of a topic."""
+
     partition_count: int
     racks: tuple[frozenset[str], ...] = NO_RACKS
     """For each partition the racks that have a replica; empty where racks are not known."""
@@ -22,6 +24,8 @@ class TopicShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
+    """What an assignor has to know of a member."""
+
     topics: frozenset[TopicId]
     """What the member is subscribed to; topics that do not exist may be among them."""
     present: Partitions = field(default_factory=dict)

@@ -20,6 +20,8 @@ from millrace.wire.messages import group_records as stored
 
 
 class ConsumerChanges:
+    """Works out, for one group at a time, the records that a change leads to."""
+
     def __init__(self, topics: ConsumerTopics, settings: Callable[[], ConsumerSettings]) -> None:
         self._topics = topics
         self._settings = settings

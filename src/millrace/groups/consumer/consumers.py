@@ -26,12 +26,16 @@ NOTHING_SET: Final[Mapping[str, str]] = {}
 
 
 class LoadedGroups(Protocol):
+    """The groups that this broker has loaded."""
+
     def machines(self) -> Iterator[GroupMachine]: ...
 
     def submit(self, group_id: str, command: object) -> object: ...
 
 
 class Consumers:
+    """What all consumer groups of this broker share: settings, topics, and patterns with what they match."""
+
     def __init__(self, metadata: Metadata, settings: ConsumerSettings) -> None:
         self.settings = settings
         self.topics = ConsumerTopics(lambda: metadata.image)

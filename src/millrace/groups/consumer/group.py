@@ -27,6 +27,8 @@ NEVER_CHECKED: Final = -1
 
 
 class ResolvedPattern(NamedTuple):
+    """The topics that a pattern matched when it was last looked at."""
+
     topics: frozenset[str]
     version: int
     """The revision of the metadata that it was resolved with."""
@@ -34,6 +36,8 @@ class ResolvedPattern(NamedTuple):
 
 
 class ConsumerGroup:
+    """One group. Records change it through `apply`; the fields of the moment change while it is served."""
+
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = 0
@@ -226,7 +230,8 @@ class ConsumerGroup:
     def check_commit_of(
         self, *, member_id: str, generation: int, topic_id: TopicId, partition: int
     ) -> MillraceError | None:
-        """A member that does not know its newest epoch yet may commit what it has had since before."""
+        """A member that has not heard of its newest epoch may still commit to partitions that it had
+        before."""
         error = self.check_epoch(member_id, generation)
         member = self.members.get(member_id)
         if error is None or member is None or generation > member.epoch:
@@ -263,7 +268,7 @@ class ConsumerGroup:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """What removes a member; in this order, so that nothing is ever stored of a member that is not."""
+    """What removes a member. Its metadata goes last, so that no other record of it is ever left alone."""
     return [
         Record(key(group_id=group_id, member_id=member_id), None)
         for key in (
@@ -281,7 +286,7 @@ def pattern_tombstone(group_id: str, pattern: str) -> Record:
 
 
 def session_timer(group_id: str, member_id: str, timeout_ms: int) -> SetTimer:
-    """It has the name that a classic group gives its own, so that one takes the place of the other."""
+    """It has the same name as the session timer of a classic group, so that one replaces the other."""
     return SetTimer(("session", group_id, member_id), timeout_ms, SessionExpired(group_id, member_id))
 
 

@@ -47,6 +47,8 @@ class ClassicSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
+    """What a member has told, and where it is on its way to its target."""
+
     member_id: str
     instance_id: str | None = None
     rack: str | None = None
@@ -196,7 +198,7 @@ def _topic_partitions(owned: EpochsByPartition) -> list[TopicPartitions]:
 
 
 def _epochs(stored: list[TopicPartitions], member_epoch: int) -> EpochsByPartition:
-    """Records of before Kafka 4.3 do not say since when: the member's epoch is the safe answer."""
+    """Records that were written before Kafka 4.3 have no epochs. The member's own is the safe answer."""
     return {
         TopicId(each.topic_id): (
             dict.fromkeys(each.partitions, member_epoch)

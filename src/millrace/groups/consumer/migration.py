@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from millrace.coordinator.decision import Record
+from millrace.coordinator.decision import Record, Unstored
 from millrace.core.ids import TopicId
 from millrace.groups.assignors import Partitions
 from millrace.groups.classic.group import ClassicGroup
@@ -66,7 +66,7 @@ def upgrade(
                 out.reply(token, RebalanceInProgress(classic.group_id))
     out.cancel_timer(("join", classic.group_id))
     out.cancel_timer(("sync", classic.group_id))
-    for pending in classic.pending_joins:
+    for pending in classic.roster.pending_joins:
         out.cancel_timer(("session", classic.group_id, pending))
     out.records += classic.tombstones()
     out.records += records
@@ -74,7 +74,8 @@ def upgrade(
 
 
 def _upgraded_members(classic: ClassicGroup, topics: ConsumerTopics) -> list[ConsumerMember]:
-    """Each with all that it may be consuming: its assignment, and what it had when it joined last.
+    """The members, each with all that it may be consuming: its assignment, and what it had when it joined
+    last.
 
     A cooperative member goes on with the latter until it has read an assignment without it, and joins again
     when it has stopped; in a rebalance that began anew it has no assignment at all. What somebody else is
@@ -149,7 +150,9 @@ def downgrade(
     *,
     must_rebalance: bool = True,
 ) -> ClassicGroup:
-    """The classic group that takes a consumer group's place; its members are called to join it anew."""
+    """The classic group that takes a consumer group's place; its members are called to join it anew.
+
+    It is in `out` already."""
     members = list(remaining)
     protocol = _common_protocol(members)
     value = stored.GroupMetadataValue(
@@ -169,6 +172,7 @@ def downgrade(
             out.cancel_timer((name, group.group_id, member.member_id))
     out.records += group.tombstones()
     out.records.append(Record(stored.GroupMetadataKey(group=group.group_id), value))
+    out.unstored.append(Unstored(classic))
     out.timers += classic.resume()
     if must_rebalance:
         classic.prepare_rebalance("the last member of the consumer protocol has left", out, now_ms)

@@ -46,6 +46,8 @@ Remove = Callable[[ConsumerGroup, list[str], Effects, int], None]
 
 
 class MixedGroups:
+    """Decides on commands of classic members of consumer groups."""
+
     def __init__(
         self,
         changes: ConsumerChanges,
@@ -59,7 +61,8 @@ class MixedGroups:
         self._remove = remove
 
     def decide(self, group: ConsumerGroup, command: ClassicCommand, now_ms: int) -> Decision[object]:
-        """A command of the classic protocol; its timers of a time before the conversion mean nothing here."""
+        """A command of the classic protocol. Timers that the group set while it was classic mean nothing
+        here."""
         match command:
             case Heartbeat():
                 return self._heartbeat(group, command, now_ms)
@@ -199,7 +202,7 @@ class MixedGroups:
         return out.decision()
 
     def _call_to_rejoin(self, group: ConsumerGroup, member: ConsumerMember, out: Effects) -> None:
-        """Its time to come runs from the first call on."""
+        """Have the member join again. Its time for that runs from the first call on."""
         if member.member_id not in group.rejoining:
             group.rejoining[member.member_id] = None
             expired = RejoinExpired(group.group_id, member.member_id)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
+from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token, Unstored
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID
 from millrace.core.override import override
@@ -63,6 +63,8 @@ class Shard(Protocol):
 
 
 class GroupsOfConsumers(ConsumerRules):
+    """Decides on commands of consumer groups, and applies their records; one for each partition."""
+
     def __init__(
         self,
         shard: Shard,
@@ -293,7 +295,8 @@ class GroupsOfConsumers(ConsumerRules):
     def _member_of(
         self, group: ConsumerGroup, beat: ConsumerHeartbeat, out: Effects
     ) -> tuple[ConsumerGroup, ConsumerMember | None]:
-        """Who sends a heartbeat, None for a new member, and the group in which it is if it has come back."""
+        """Who sends a heartbeat, None for a new member, and the group: a changed copy if a static member is
+        back."""
         is_joining = beat.member_epoch == JOINING
         if beat.instance_id is None:
             member = group.members.get(beat.member_id)
@@ -353,9 +356,7 @@ class GroupsOfConsumers(ConsumerRules):
                 out.cancel_timer((name, group.group_id, member_id))
         remaining = [member for member in group.members.values() if member.member_id not in member_ids]
         if migration.may_downgrade(remaining, self._settings(), self._shard.settings):
-            self._shard.groups[group.group_id] = migration.downgrade(
-                group, remaining, self._topics, self._shard.settings, out, now_ms
-            )
+            migration.downgrade(group, remaining, self._topics, self._shard.settings, out, now_ms)
             return
         for member_id in member_ids:
             out.records += member_tombstones(group.group_id, member_id)
@@ -402,7 +403,8 @@ class GroupsOfConsumers(ConsumerRules):
         return self._mixed.decide(group, command, now_ms)
 
     def _last_consumer_replaced(self, group: ConsumerGroup, join: commands.Join) -> ConsumerMember | None:
-        """The static member that comes back with the classic protocol, if nobody else has the other one."""
+        """The static member that comes back with the classic protocol, if it was the last of the other
+        one."""
         known_as = group.static_members.get(join.instance_id or "")
         if known_as is None or join.member_id or not self._settings().allows_downgrade:
             return None
@@ -424,9 +426,9 @@ class GroupsOfConsumers(ConsumerRules):
             classic = ClassicGroup(group.group_id, self._shard.settings)
             out.records += group.tombstones()
             out.records.append(classic.record(now_ms))
+            out.unstored.append(Unstored(classic))
         if not classic.supports(join.protocol_type, join.protocols):
             raise InconsistentProtocol(group.group_id, "no assignor is common to its classic members")
-        self._shard.groups[group.group_id] = classic
         classic.join(join, token, out, now_ms)
         return out.decision()
 
@@ -461,7 +463,7 @@ def _updated(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
     if epoch == member.epoch:
         return
-    # The answer with the new epoch may have been lost; the member has then at most what it was left with.
+    # The answer with the new epoch may have been lost. Then the member owns no more than it was left with.
     has_no_more = owned is not None and all(
         partition in member.assigned.get(topic, ()) for topic, partitions in owned for partition in partitions
     )

@@ -20,7 +20,7 @@ class ConsumerTopics:
 
     @property
     def revision(self) -> int:
-        """As long as it is the same, no topic has changed."""
+        """A number that stays the same while no topic changes."""
         return self._image().topology_revision
 
     def name_of(self, topic_id: TopicId) -> str | None:
@@ -32,7 +32,7 @@ class ConsumerTopics:
         return None if topic is None else topic.topic_id
 
     def ids_of(self, names: Iterable[str]) -> frozenset[TopicId]:
-        """Of those that exist."""
+        """The ids of those topics that exist."""
         topics = self._image().topics
         found = (topics.get(name) for name in names)
         return frozenset(topic.topic_id for topic in found if topic is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.groups.classic.classic_state import State
+from millrace.groups.classic.group import State
 from millrace.groups.commands import (
     DONE,
     CommitOffsets,

@@ -12,8 +12,7 @@ from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
-from millrace.groups.classic.classic_state import State
-from millrace.groups.classic.group import ClassicGroup
+from millrace.groups.classic.group import ClassicGroup, State
 from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
 from millrace.wire.api_keys import ApiKey

@@ -1,18 +1,16 @@
-"""FindCoordinator: which broker looks after a group or a transactional id."""
+"""FindCoordinator: which broker looks after a group or a transactional id, and later a share partition."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from millrace.broker.handlers.cluster.metadata import reachable_brokers
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
+from millrace.coordinator.internal_topic import InternalTopic
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
-from millrace.groups.service import OFFSETS_TOPIC
-from millrace.metadata.image import NO_LEADER
-from millrace.transactions.service import TRANSACTION_TOPIC
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.find_coordinator import (
@@ -31,59 +29,42 @@ SEVERAL_KEYS_FROM: Final = 4
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if request.key_type == GROUP:
-        if ctx.services.metadata.image.topics.get(OFFSETS_TOPIC) is None:
-            return _create_and_find(ctx, request)
-        return _find_groups(ctx, request)
-    if request.key_type == TRANSACTION:
-        if ctx.services.metadata.image.topics.get(TRANSACTION_TOPIC) is None:
-            return _create_and_find_transactions(ctx, request)
-        return _find_transactions(ctx, request)
-    if request.key_type == SHARE and ctx.api_version >= SHARE_FROM:
+    if request.key_type not in (GROUP, TRANSACTION, SHARE):
+        return _failed(request, ErrorCode.INVALID_REQUEST)
+    if request.key_type == SHARE and ctx.api_version < SHARE_FROM:
+        return _failed(request, ErrorCode.INVALID_REQUEST)
+    topic = _topic_of(ctx, request.key_type)
+    if topic is None:
         return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _failed(request, ErrorCode.INVALID_REQUEST)
+    return _find(ctx, request, topic) if topic.exists else _create_and_find(ctx, request, topic)
 
 
-async def _create_and_find(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    try:
-        await ctx.services.groups.ensure_topic()
-    except MillraceError:
-        return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _find_groups(ctx, request)
+def _topic_of(ctx: RequestContext, key_type: int) -> InternalTopic | None:
+    """The internal topic that holds keys of this type; None if this broker does not serve them."""
+    if key_type == GROUP:
+        return ctx.services.groups.topic
+    if key_type == TRANSACTION:
+        return ctx.services.transactions.topic
+    return None
 
 
-async def _create_and_find_transactions(
-    ctx: RequestContext, request: FindCoordinatorRequest
+async def _create_and_find(
+    ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic
 ) -> FindCoordinatorResponse:
     try:
-        await ctx.services.transactions.ensure_topic()
+        await topic.ensure()
     except MillraceError:
         return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _find_transactions(ctx, request)
-
-
-def _find_transactions(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    return _find(ctx, request, TRANSACTION_TOPIC, ctx.services.transactions.partition_of)
-
-
-def _find_groups(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    return _find(ctx, request, OFFSETS_TOPIC, ctx.services.groups.partition_of)
+    return _find(ctx, request, topic)
 
 
 def _find(
-    ctx: RequestContext,
-    request: FindCoordinatorRequest,
-    topic_name: str,
-    partition_of: Callable[[str], int | None],
+    ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic
 ) -> FindCoordinatorResponse:
-    image = ctx.services.metadata.image
-    topic = image.topics.get(topic_name)
-    brokers = reachable_brokers(ctx, image)
-    response = FindCoordinatorResponse()
-    for key in request.coordinator_keys:
-        index = partition_of(key)
-        leader = NO_LEADER if topic is None or index is None else topic.partitions[index].leader
-        response.coordinators.append(_coordinator(key, leader, brokers))
+    brokers = reachable_brokers(ctx, ctx.services.metadata.image)
+    response = FindCoordinatorResponse(
+        coordinators=[_coordinator(key, topic.leader_of(key), brokers) for key in request.coordinator_keys]
+    )
     if ctx.api_version < SEVERAL_KEYS_FROM:
         for found in response.coordinators:
             # Kafka has always had a text for success in these versions.

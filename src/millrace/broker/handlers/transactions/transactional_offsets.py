@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millrace.broker.handlers.groups.commit_places import CommitPlaces, commit_error_code
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
-from millrace.broker.wire_errors import error_code
 from millrace.coordinator.decision import Producer
-from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, RecordsTooLarge
+from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable
 from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
 from millrace.groups.commands import (
     CommitInTransaction,
     CommitOffsets,
-    OffsetsCommitted,
     OffsetToCommit,
 )
 from millrace.groups.errors import InvalidGroupId
@@ -41,8 +40,7 @@ ABORTABLE_FROM: Final = 4
 async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     image = ctx.services.metadata.image
     response = TxnOffsetCommitResponse()
-    offsets: list[OffsetToCommit] = []
-    places: list[TxnOffsetCommitResponsePartition] = []
+    commit = CommitPlaces()
     for asked in request.topics:
         topic = image.topics.get(asked.name)
         answer = TxnOffsetCommitResponseTopic(name=asked.name)
@@ -50,32 +48,10 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
         for each in asked.partitions:
             place = TxnOffsetCommitResponsePartition(partition_index=each.partition_index)
             answer.partitions.append(place)
-            if topic is None or not 0 <= each.partition_index < len(topic.partitions):
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            places.append(place)
-            offsets.append(
-                OffsetToCommit(
-                    asked.name,
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata or "",
-                    topic.topic_id,
-                )
-            )
-    if not offsets:
-        return response
-    outcome = await _commit(ctx, request, offsets)
-    if isinstance(outcome, MillraceError):
-        code = _code_of(outcome, ctx.api_version)
-        for place in places:
-            place.error_code = code
-        return response
-    assert isinstance(outcome, OffsetsCommitted), outcome
-    for place, error in zip(places, outcome.errors, strict=True):
-        if error is not None:
-            place.error_code = error_code(error)
+            commit.add(topic, each, place)
+    if commit.offsets:
+        outcome = await _commit(ctx, request, commit.offsets)
+        commit.answer(outcome, lambda error: _code_of(error, ctx.api_version))
     return response
 
 
@@ -146,16 +122,14 @@ def _standing(partition: Partition | None) -> tuple[int, int]:
     return (-1, -1) if partition is None else (partition.markers_count, partition.leaders_count)
 
 
-def _code_of(error: MillraceError, version: int) -> ErrorCode:
+def _code_of(error: MillraceError, version: int) -> int:
     match error:
-        case RecordsTooLarge():
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         case EpochFenced():
             return ErrorCode.INVALID_PRODUCER_EPOCH
         case PartitionNotInTransaction() if version < ABORTABLE_FROM:
             return ErrorCode.INVALID_TXN_STATE
         case _:
-            return error_code(error)
+            return commit_error_code(error)
 
 
 # v3 names the member, so that one that is no longer in the group is refused; v4 has an error that aborts;

@@ -16,7 +16,7 @@ from millrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbe
 from millrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from millrace.wire.messages.heartbeat import HeartbeatRequest
 from tests.unit.broker.handlers.broker import DIALLED, Broker
-from tests.unit.broker.handlers.groups.test_groups import member
+from tests.unit.broker.handlers.groups.members import member
 
 DISPATCHER = Dispatcher(APIS)
 GUARD = b"what the buffer held before"

@@ -40,7 +40,7 @@ from millrace.wire.messages.offset_commit import (
 )
 from millrace.wire.records import read_records, split_batches
 from tests.unit.broker.handlers.broker import DIALLED, NOW_MS, Broker
-from tests.unit.broker.handlers.groups.test_groups import member
+from tests.unit.broker.handlers.groups.members import member
 
 VERSIONS = range(2, 11)
 DISPATCHER = Dispatcher(APIS)

@@ -15,22 +15,8 @@ from millrace.transactions import markers
 from millrace.transactions.service import TRANSACTION_TOPIC
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from millrace.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
-from millrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from millrace.wire.messages.describe_transactions import DescribeTransactionsRequest
-from millrace.wire.messages.end_txn import EndTxnRequest
-from millrace.wire.messages.find_coordinator import FindCoordinatorRequest
-from millrace.wire.messages.init_producer_id import InitProducerIdRequest
 from millrace.wire.messages.list_transactions import ListTransactionsRequest
-from millrace.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from millrace.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -39,58 +25,7 @@ from millrace.wire.messages.write_txn_markers import (
 from millrace.wire.produce_codec import TopicRecords
 from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
-
-NAME = "payments"
-
-
-@pytest.fixture
-def coordinator(broker: Broker) -> Broker:
-    """A broker with a topic, and coordinators that have been looked for."""
-    broker.ask(
-        CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=2, replication_factor=1)]), 7
-    )
-    broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["readers"]), 4)
-    broker.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=[NAME]), 4)
-    return broker
-
-
-def init(broker: Broker, version: int = 5) -> tuple[int, int]:
-    request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
-    response = broker.ask(request, version)
-    if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
-        # What was open is aborted meanwhile.
-        response = broker.ask(request, version)
-    assert response.error_code == ErrorCode.NONE
-    return response.producer_id, response.producer_epoch
-
-
-def add(broker: Broker, producer: tuple[int, int], version: int, *names: str) -> list[int]:
-    topics = [AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in names or ("orders",)]
-    if version < 4:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=NAME,
-            v3_and_below_producer_id=producer[0],
-            v3_and_below_producer_epoch=producer[1],
-            v3_and_below_topics=topics,
-        )
-        found = broker.ask(request, version).results_by_topic_v3_and_below
-    else:
-        each = AddPartitionsToTxnTransaction(
-            transactional_id=NAME, producer_id=producer[0], producer_epoch=producer[1], topics=topics
-        )
-        request = AddPartitionsToTxnRequest(transactions=[each])
-        found = broker.ask(request, version).results_by_transaction[0].topic_results
-    return [topic.results_by_partition[0].partition_error_code for topic in found]
-
-
-def end(
-    broker: Broker, producer: tuple[int, int], version: int, *, commit: bool = True
-) -> tuple[int, int, int]:
-    request = EndTxnRequest(
-        transactional_id=NAME, producer_id=producer[0], producer_epoch=producer[1], committed=commit
-    )
-    response = broker.ask(request, version)
-    return response.error_code, response.producer_id, response.producer_epoch
+from tests.unit.broker.handlers.transactions.producers import NAME, add, end, init
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -166,47 +101,6 @@ def test_a_batch_for_an_internal_topic_does_not_take_it_into_the_transaction(coo
     (state,) = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[NAME]), 0).transaction_states
     assert state.transaction_state == "Ongoing"
     assert [topic.topic for topic in state.topics] == ["orders"]
-
-
-def offset_commit(producer: tuple[int, int], offset: int = 5) -> TxnOffsetCommitRequest:
-    return TxnOffsetCommitRequest(
-        transactional_id=NAME,
-        group_id="readers",
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        topics=[
-            TxnOffsetCommitRequestTopic(
-                name="orders",
-                partitions=[
-                    TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset),
-                    TxnOffsetCommitRequestPartition(partition_index=9, committed_offset=offset),
-                ],
-            )
-        ],
-    )
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_offsets_are_part_of_a_transaction_that_has_the_group(coordinator: Broker, version: int) -> None:
-    producer = init(coordinator)
-    if version < 5:
-        (topic,) = coordinator.ask(offset_commit(producer), version).topics
-        expected = ErrorCode.TRANSACTION_ABORTABLE if version == 4 else ErrorCode.INVALID_TXN_STATE
-        assert topic.partitions[0].error_code == expected
-        request = AddOffsetsToTxnRequest(
-            transactional_id=NAME, producer_id=producer[0], producer_epoch=producer[1], group_id="readers"
-        )
-        assert coordinator.ask(request, 4).error_code == 0
-    (topic,) = coordinator.ask(offset_commit(producer), version).topics
-    codes = [each.error_code for each in topic.partitions]
-    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    machine = coordinator.groups.machine_of("readers")
-    offsets = machine.offsets  # type: ignore[union-attr]  # it is loaded
-    assert offsets.find("readers", "orders", 0) is None
-    assert end(coordinator, producer, 5 if version == 5 else 4)[0] == 0
-    committed = offsets.find("readers", "orders", 0)
-    assert committed is not None
-    assert committed.offset == 5
 
 
 def test_listing_filters_by_state_producer_and_pattern(coordinator: Broker) -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace.core.override import override
-from millrace.groups.classic.classic_state import State
-from millrace.groups.classic.group import ClassicGroup
+from millrace.groups.classic.group import ClassicGroup, State
 from millrace.groups.commands import (
     CommitOffsets,
     Heartbeat,
@@ -228,7 +227,9 @@ class ClassicGroupModel(RuleBasedStateMachine):
         if group is None:
             return
         assert group.leader is None or group.leader in group.members
-        assert all(group.members[member].instance_id == name for name, member in group.static_members.items())
+        assert all(
+            group.members[member].instance_id == name for name, member in group.roster.static_members.items()
+        )
         if group.state is State.EMPTY:
             assert not group.members
         if group.state in (State.COMPLETING, State.STABLE):
