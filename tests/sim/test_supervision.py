@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from millrace.broker.app import Broker
+from millrace.broker.app import Broker, Running
 from millrace.broker.network.server import Server
 from millrace.broker.replication.membership import Membership
+from millrace.broker.watching.metrics import BrokerMetrics
+from millrace.broker.watching.pages import Pages
 from millrace.core.background import Background, Loop
 from millrace.core.errors import MillraceError
 from millrace.log.directories.log_directory import LogDirectory
 from millrace.log.segments.checkpoints import read_clean_shutdown
 from millrace.metadata.errors import StoreWentBack
-from millrace.metadata.service import Metadata
 from millrace.sim.cluster import DATA_DIRECTORY
 from millrace.sim.cluster_scenarios import THREE
 from millrace.sim.run import Plan, Run, run_scenario
@@ -48,6 +49,13 @@ def test_every_loop_of_a_broker_is_begun_again_after_a_failure_in_its_middle(
 
         return original(owner, name, broken_off_once, **rules)
 
+    build = BrokerMetrics.__init__
+    metrics: list[BrokerMetrics] = []
+
+    def build_metrics(each: BrokerMetrics, *parts: Any, **more: Any) -> None:
+        build(each, *parts, **more)
+        metrics.append(each)
+
     async def look(run: Run) -> None:
         await run.sleep(8.0)
         for node in run.nodes:
@@ -55,11 +63,11 @@ def test_every_loop_of_a_broker_is_begun_again_after_a_failure_in_its_middle(
             assert set(starts[node.broker.background]) == LOOPS
             assert set(starts[node.broker.background].values()) == {2}
             assert node.broker.background.failures.counts == dict.fromkeys(LOOPS, 1)
-            assert node.broker._metrics is not None
-            pages.append((await node.broker._metrics.render()).decode())
+        pages.extend([(await each.render()).decode() for each in metrics])
         await run.create_topic("afterwards")
 
     monkeypatch.setattr(Background, "keep", keep)
+    monkeypatch.setattr(BrokerMetrics, "__init__", build_metrics)
     outcome = run_scenario(1, look, THREE, seconds=20)
     assert len(outcome.violations) == 3 * len(LOOPS), [str(violation) for violation in outcome.violations]
     assert all(
@@ -159,15 +167,15 @@ def test_a_broker_that_cannot_go_on_hands_over_what_the_metadata_lets_it(
 
 def test_a_start_that_hangs_is_broken_off_by_what_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would wait for ever for something that the failed work was to bring."""
-    original = Broker._start_serving
+    original = Broker._start
     error = StoreWentBack(seen=7, found=3)
     may_hang = False
 
-    async def start_serving(broker: Broker, metadata: Metadata) -> None:
+    async def start(broker: Broker, pages: Pages) -> Running:
         if may_hang:
             asyncio.get_running_loop().call_later(1.0, broker.background.cannot_go_on, "a loop", error)
             await asyncio.Event().wait()
-        await original(broker, metadata)
+        return await original(broker, pages)
 
     async def hang(run: Run) -> None:
         nonlocal may_hang
@@ -181,7 +189,7 @@ def test_a_start_that_hangs_is_broken_off_by_what_cannot_go_on(monkeypatch: pyte
         node.start()
         await run.cluster.until_ready()
 
-    monkeypatch.setattr(Broker, "_start_serving", start_serving)
+    monkeypatch.setattr(Broker, "_start", start)
     outcome = run_scenario(1, hang, Plan(with_groups=False), seconds=10)
     assert not outcome.violations, [str(violation) for violation in outcome.violations[:10]]
 

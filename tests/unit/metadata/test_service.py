@@ -21,6 +21,7 @@ from millrace.metadata.commands import (
     Policy,
     TopicResource,
 )
+from millrace.metadata.committing import CommittedImage
 from millrace.metadata.errors import (
     ClusterMismatch,
     InvalidTopicName,
@@ -321,16 +322,15 @@ def test_a_broker_that_fails_to_follow_the_metadata_again_and_again_ends(
     bug = ValueError("a bug")
     tries = 0
 
-    async def fail(metadata: Metadata) -> None:
+    async def fail(committed: CommittedImage) -> None:
         nonlocal tries
         tries += 1
         raise bug
 
     async def body() -> None:
-        monkeypatch.setattr(Metadata, "_follow", fail)
+        monkeypatch.setattr(CommittedImage, "_follow", fail)
         owner = Background(random.Random(1))
-        metadata = Metadata(MemoryStore(), policy=Policy, ids=CountedIds(), chance=random.Random(1))
-        await metadata._begin(owner)
+        await CommittedImage(MemoryStore(), policy=Policy, chance=random.Random(1)).begin(owner)
         await asyncio.sleep(3_600)
         assert owner.fatal is bug
         assert tries == ATTEMPTS_MAX

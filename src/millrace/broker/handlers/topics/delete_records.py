@@ -24,7 +24,7 @@ from millrace.wire.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from millrace.broker.services import Services
+    from millrace.broker.handlers.services import Services
 
 UP_TO_HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1
