@@ -1,6 +1,6 @@
 """`millrace pipeline`: its subcommands by name, and the place where Spark's failures become one line.
 
-A module of `millrace.cli` holds several of them, in a dictionary `COMMANDS` by name. Modules are imported
+A module beside this one holds several of them, in a dictionary `COMMANDS` by name. Modules are imported
 when one of their commands is asked for, and import Spark only inside commands, so that help needs neither.
 """
 
@@ -23,7 +23,7 @@ class PipelineGroup(LazyGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._modules:
             return None
-        module = importlib.import_module(f"millrace.cli.{self._modules[cmd_name][0]}")
+        module = importlib.import_module(f"millrace.cli.pipeline.{self._modules[cmd_name][0]}")
         commands: Mapping[str, click.Command] = module.COMMANDS
         return commands[cmd_name]
 
@@ -48,16 +48,16 @@ COMMAND: Final = PipelineGroup(
     help="Work with topics on Spark: archive, replay, declared pipelines, analytics, capacity.",
     epilog="All but capacity need Spark (`pip install 'millrace[spark]'`) and Java 17 or newer.",
     modules={
-        "archive": ("pipeline_lake", "Keep topics in Delta tables."),
-        "replay": ("pipeline_lake", "Bring records of an archive back into topics."),
-        "backfill": ("pipeline_lake", "Read archive and live topic as one table."),
-        "run": ("pipeline_run", "Run a pipeline declared in a file."),
-        "validate": ("pipeline_run", "Find every mistake in a pipeline's file."),
-        "explain": ("pipeline_run", "Draw a pipeline's graph."),
-        "status": ("pipeline_run", "Show running pipelines and how far they are."),
-        "stop": ("pipeline_run", "Stop a running pipeline in order."),
-        "analytics": ("pipeline_analytics", "Measure topics: rates, sizes, latency, keys, lag."),
-        "capacity": ("pipeline_capacity", "Plan brokers, partitions, disk and network for a load."),
+        "archive": ("lake", "Keep topics in Delta tables."),
+        "replay": ("lake", "Bring records of an archive back into topics."),
+        "backfill": ("lake", "Read archive and live topic as one table."),
+        "run": ("run", "Run a pipeline declared in a file."),
+        "validate": ("run", "Find every mistake in a pipeline's file."),
+        "explain": ("run", "Draw a pipeline's graph."),
+        "status": ("run", "Show running pipelines and how far they are."),
+        "stop": ("run", "Stop a running pipeline in order."),
+        "analytics": ("analytics", "Measure topics: rates, sizes, latency, keys, lag."),
+        "capacity": ("capacity", "Plan brokers, partitions, disk and network for a load."),
     },
     no_args_is_help=True,
 )

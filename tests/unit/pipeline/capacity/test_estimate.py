@@ -15,7 +15,7 @@ from millrace.pipeline.capacity.estimate import Broker, Load, Policy, make_plan
 from millrace.pipeline.capacity.examples import EXAMPLES, Example
 from millrace.pipeline.errors import PipelineError
 
-RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
+RESULTS = Path(__file__).resolve().parents[4] / "benchmarks" / "results"
 BROKER = Broker(write_s_per_gb=4, read_s_per_gb=1, partition_bytes_per_s=200e6)
 
 

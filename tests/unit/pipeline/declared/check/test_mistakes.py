@@ -10,7 +10,7 @@ import pytest
 from millrace.pipeline.declared.check.check import examine_file, load, name_in
 from millrace.pipeline.declared.language.mistakes import InvalidPipeline, Mistake, line_of
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
+EXAMPLES = Path(__file__).parents[5] / "examples" / "pipelines"
 
 GOOD = """\
 pipeline: orders

@@ -13,7 +13,7 @@ from millrace.pipeline.declared.check.check import load
 from millrace.pipeline.declared.language.draw import draw_html, draw_svg, draw_text
 from millrace.pipeline.declared.run.state import state_directory
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "pipelines" / "orders.yaml"
+EXAMPLE = Path(__file__).parents[5] / "examples" / "pipelines" / "orders.yaml"
 
 
 def invoke(*words: str) -> tuple[int, str]:
