@@ -12,7 +12,6 @@ from millrace.log.disk.volume import Volume
 from millrace.log.segments import checkpoints
 
 if TYPE_CHECKING:
-    from millrace.log.partition.log_files import LogFiles
     from millrace.log.partition.partition_log import PartitionLog
 
 
@@ -48,7 +47,7 @@ class DirectoryCheckpoints:
             if saved is None or any(partition not in self._logs for partition in saved):
                 await self._save(name, offsets_now)
 
-    async def lower_recovery_point(self, log: LogFiles) -> None:
+    async def lower_recovery_point(self, log: PartitionLog) -> None:
         """After a cut: recovery must not pass over what is written in the place of flushed records."""
         async with self._saving:
             # A checkpoint that was under way may have taken the number from before the cut. None was written

@@ -82,14 +82,14 @@ class AbortedBounds:
 
 async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segment]) -> None:
     """Read indexes in a thread of their disk. A failure teaches nothing: whoever looks meets it again."""
-    segments = log.segment_list
+    segments = log.segment_list.all
     paths = tuple(segment.path(TXN_INDEX_SUFFIX) for segment in unread)
     loop = asyncio.get_running_loop()
     try:
         found = await loop.run_in_executor(volume.lane(Waits.READ, log.path), _read_all, volume, paths)
     except StorageError:
         return
-    if log.segment_list is not segments or log.is_closed:
+    if log.segment_list.all is not segments or log.is_closed:
         return
     for segment, summary in zip(unread, found, strict=True):
         index = segment.opened_txn_index
@@ -99,7 +99,7 @@ async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segm
             index.learn(summary)
         first_offset = NOTHING_ABORTED if index is None else index.first_offset
         if segment is not segments[-1] and first_offset != _UNKNOWN:
-            log.aborted_bounds.learned(segment, first_offset)
+            log.state.aborted_bounds.learned(segment, first_offset)
 
 
 def _read_all(volume: Volume, paths: Sequence[str]) -> list[TxnSummary]:

@@ -18,14 +18,14 @@ from millrace.log.segments.segment import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX,
 from millrace.wire.batch_header import LENGTH_END, MAGIC
 
 if TYPE_CHECKING:
-    from millrace.log.partition.log_files import LogFiles
+    from millrace.log.partition.partition_log import PartitionLog
 
 logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def past_damage(log: LogFiles, work: Callable[[], T]) -> T:
+def past_damage(log: PartitionLog, work: Callable[[], T]) -> T:
     """Do work that reads a log's files, on the loop. What it finds damaged goes into quarantine, and the work
     is done again: it has to begin from scratch each time."""
     met: list[tuple[str, int]] = []
@@ -37,7 +37,7 @@ def past_damage(log: LogFiles, work: Callable[[], T]) -> T:
                 raise
 
 
-def isolate_in(log: LogFiles, error: CorruptLog | FileMissing) -> bool:
+def isolate_in(log: PartitionLog, error: CorruptLog | FileMissing) -> bool:
     """On the loop: take out of service what somebody found damaged in a log, here or in the executor."""
     if not isolate(log.home.volume, log.segments, error, end_offset=log.log_end_offset):
         return False

@@ -56,7 +56,7 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
     log.log_start_offset = offset
     _end_at(log, [segment], offset)
     log.epochs.clear()
-    log.epochs_changed()
+    log.state.epochs_changed()
 
 
 def _locate(log: PartitionLog, segment: Segment, offset: int) -> Located | None:
@@ -105,5 +105,5 @@ def _end_at(log: PartitionLog, segments: list[Segment], offset: int) -> None:
     log.end_moved_back(offset)
     producer_snapshots.remove_snapshots(log.home.volume, log.path, above=offset)
     if log.epochs.truncate_from_end(offset):
-        log.epochs_changed()
+        log.state.epochs_changed()
     log.sync_later(segments[-1].file.path)

@@ -143,7 +143,7 @@ def _replay_up_to(
             if header[0] + header[6] < start or header[0] >= end_offset or header[9] < 0:
                 continue
             batch = view.file.read_at(position, LENGTH_END + header[1]) if header[5] & CONTROL_BIT else b""
-            aborted = apply_batch(replay.states, header, batch, now_ms=now_ms)
+            aborted = apply_batch(replay.states, header, batch, now_ms)
             if aborted is not None:
                 replay.aborted.setdefault(view.base_offset, []).append(aborted)
         replay.reached = view.base_offset, view.size_bytes

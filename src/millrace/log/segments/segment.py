@@ -151,6 +151,14 @@ class Segment:
         """Send the next append to the owner's slow path."""
         self.size_limit = _NEVER_FITS
 
+    def has_room(self, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether a batch still belongs into this segment."""
+        return (
+            self.size_bytes + size <= self.size_limit
+            and last_offset <= self.offset_limit
+            and max_timestamp <= self.timestamp_limit
+        )
+
     def note(self, position: int, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Keep the indexes and the memory of recent batches in step with a batch that was written.
 

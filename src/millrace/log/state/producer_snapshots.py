@@ -146,12 +146,12 @@ def replay(
     mind while its marker is not committed: the marker may still be cut off."""
     for segment, position, header in _batches_between(segments, start, end):
         if not header[5] & CONTROL_BIT:
-            states.replay(header, now_ms=now_ms)
+            states.replay(header, now_ms)
             continue
         first_offset = states.open_since(header[9])
         last_offset = header[0] + header[6]
         records = segment.file.read_at(position, LENGTH_END + header[1])
-        aborted = apply_batch(states, header, records, now_ms=now_ms)
+        aborted = apply_batch(states, header, records, now_ms)
         if first_offset >= 0 and states.open_since(header[9]) < 0 and last_offset >= high_watermark:
             states.transaction_ended(first_offset, last_offset, high_watermark)
         if aborted is not None:

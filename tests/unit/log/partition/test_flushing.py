@@ -243,7 +243,7 @@ def test_a_flush_that_cannot_begin_forgets_no_file(
     for _ in range(3):
         append(log, b"first")
     log.start_epoch(1)
-    log._are_epochs_saved = False
+    log.state.are_epochs_saved = False
     sim_volume.fail(operation, code, path_contains=file, times=1)
     with contextlib.suppress(StorageError):
         disk.run(log.flush())
