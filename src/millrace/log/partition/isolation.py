@@ -15,7 +15,7 @@ from millrace.log.errors import CorruptLog, FileMissing, StorageError
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.segments.scanning import BatchReader
 from millrace.log.segments.segment import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX, Segment
-from millrace.wire.batch_header import LENGTH_END, MAGIC
+from millrace.wire.batch_header import MAGIC
 
 if TYPE_CHECKING:
     from millrace.log.partition.partition_log import PartitionLog
@@ -118,15 +118,15 @@ def _find_damage(
             header = reader.header(position)
             if (
                 header is not None
-                and header[1] >= BATCH_LENGTH_MIN
-                and position + LENGTH_END + header[1] <= segment.size_bytes
-                and header[3] == MAGIC
-                and header[6] >= 0
-                and header[0] + header[6] - segment.base_offset <= RELATIVE_OFFSET_MAX
+                and header.batch_length >= BATCH_LENGTH_MIN
+                and position + header.size_bytes <= segment.size_bytes
+                and header.magic == MAGIC
+                and header.last_offset_delta >= 0
+                and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
                 and (position != suspect or reader.sound_batch(position, next_offset) is not None)
             ):
-                position += LENGTH_END + header[1]
-                next_offset = max(next_offset, header[0] + header[6] + 1)
+                position += header.size_bytes
+                next_offset = max(next_offset, header.next_offset)
                 continue
             damaged = reader.damage_at(position, next_offset)
             found.append(damaged)

@@ -166,7 +166,7 @@ def _end_of_swapped(volume: Volume, directory: str, base_offset: int) -> int:
     end_offset = base_offset + 1
     try:
         for _, header in segment.headers():
-            end_offset = header[0] + header[6] + 1
+            end_offset = header.next_offset
     except CorruptLog:
         pass
     return end_offset

@@ -22,7 +22,7 @@ from millrace.log.segments.sparse_index import STORE_AT_BYTES
 from millrace.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.segments.time_index import TimeIndex
 from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex, encode_aborted
-from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -297,8 +297,8 @@ class Segment:
             return
         data = self.file.read_at(position, HEADER_SIZE) if 0 <= position < self.size_bytes else b""
         if len(data) == HEADER_SIZE:
-            header = HEADER.unpack(data)
-            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative_offset:
+            header = read_header(data)
+            if header.magic == MAGIC and header.last_offset == self.base_offset + relative_offset:
                 return
         raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
 
@@ -344,8 +344,15 @@ class Segment:
             position = end
         return None
 
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of the batches from a batch's start on. Damaged ranges are left out."""
+        for at, fields in self.plain_headers(position, end):
+            yield at, BatchHeader._make(fields)
+
+    def plain_headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `headers`, for those who read many: the fields of BatchHeader, to be unpacked into names."""
         end = self.size_bytes if end is None else end
         read_at = self.file.handle().read_at
         damage = self._damaged_bytes()
@@ -363,11 +370,11 @@ class Segment:
                 at = 0
                 if len(chunk) < HEADER_SIZE:
                     raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
-            header: tuple[int, ...] = HEADER.unpack_from(chunk, at)
-            length = header[1]
-            if length < BATCH_LENGTH_MIN or header[3] != MAGIC or position + LENGTH_END + length > end:
-                raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
-            yield position, header
+            fields: tuple[int, ...] = HEADER.unpack_from(chunk, at)
+            base_offset, length, _, magic, _, _, _, _, _, _, _, _, _ = fields
+            if length < BATCH_LENGTH_MIN or magic != MAGIC or position + LENGTH_END + length > end:
+                raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+            yield position, fields
             position += LENGTH_END + length
 
     def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:
@@ -458,8 +465,9 @@ class Segment:
         recent = self.recent_offsets, self.recent_positions
         self.recent_offsets, self.recent_positions = [], []
         try:
-            for position, header in self.headers():
-                self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
+            for position, fields in self.plain_headers():
+                base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ = fields
+                self.note(position, LENGTH_END + length, base_offset, base_offset + delta, max_timestamp)
         except CorruptLog:
             # Half an index is legal, and slow for good: the next use makes it again.
             self._offset_index = self._time_index = None
@@ -494,20 +502,20 @@ class Segment:
         self.unindexed_bytes = 0
         self.forget_recent()
         for position, header in self.headers(indexed):
-            if header[0] != next_offset:
+            if header.base_offset != next_offset:
                 self.forget_recent()
-            next_offset = header[0] + header[6] + 1
-            self.recent_offsets.append(header[0])
+            next_offset = header.next_offset
+            self.recent_offsets.append(header.base_offset)
             self.recent_positions.append(position)
-            self.unindexed_bytes += LENGTH_END + header[1]
-            if header[8] > self.max_timestamp:
-                self.max_timestamp = header[8]
+            self.unindexed_bytes += header.size_bytes
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = next_offset - 1
         for damaged in self.damage:
             next_offset = max(next_offset, damaged.next_offset)
         del self.recent_offsets[:-_RECENT_MAX], self.recent_positions[:-_RECENT_MAX]
         for _, header in self.headers(0):
-            self.first_timestamp = header[8]
+            self.first_timestamp = header.max_timestamp
             break
         return next_offset
 
@@ -515,7 +523,7 @@ class Segment:
         """The offset behind the last batch that is there, of a closed segment."""
         end_offset = self.base_offset
         for _, header in self.headers(self.start_before(INT64_MAX)) if self.size_bytes else ():
-            end_offset = header[0] + header[6] + 1
+            end_offset = header.next_offset
         return max([end_offset, *(damaged.next_offset for damaged in self.damage)])
 
     def retention_timestamp(self) -> int:

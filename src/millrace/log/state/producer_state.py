@@ -146,12 +146,6 @@ class ProducerStates:
             if self.first_unstable_offset < 0:
                 self.first_unstable_offset = last_offset - delta
 
-    def replay(self, header: tuple[int, ...], now_ms: int) -> None:
-        """Remember a data batch that was read from the log."""
-        base_offset, _, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
-        if producer_id >= 0 and not attributes & CONTROL_BIT:
-            self.record(header, base_offset + delta, timestamp, now_ms)
-
     def entry_in(self, producer_id: int, epoch: int) -> ProducerEntry:
         """What is known of a producer in this epoch: nothing yet, if it comes with a new one."""
         entry = self.entries.get(producer_id)
