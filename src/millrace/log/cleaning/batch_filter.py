@@ -15,6 +15,8 @@ from millrace.wire.records import assemble_batch, inflate_records
 
 @dataclass(slots=True)
 class CompactionStats:
+    """What one compaction read, kept and dropped."""
+
     bytes_mapped: int = 0
     bytes_read: int = 0
     bytes_written: int = 0

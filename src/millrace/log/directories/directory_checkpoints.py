@@ -50,8 +50,8 @@ class DirectoryCheckpoints:
     async def lower_recovery_point(self, log: PartitionLog) -> None:
         """After a cut: recovery must not pass over what is written in the place of flushed records."""
         async with self._saving:
-            # A checkpoint that was under way may have taken the number from before the cut. None was written
-            # by this process yet: then the file may say anything.
+            # A checkpoint that was under way may have taken the number from before the cut. If this process
+            # has written none yet, the file may say anything.
             saved = self._saved.get(checkpoints.RECOVERY_POINTS)
         if saved is None or saved.get(log.topic_partition, 0) > log.flushed_offset:
             await self._save(checkpoints.RECOVERY_POINTS, self._recovery_points)

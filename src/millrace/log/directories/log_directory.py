@@ -59,6 +59,8 @@ class _Removal:
 
 
 class LogDirectory:
+    """One data directory, the home of its logs. The loop alone uses it; what blocks goes to threads."""
+
     def __init__(
         self,
         volume: Volume,

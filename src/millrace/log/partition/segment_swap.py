@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 class CleanableSegment(NamedTuple):
+    """A segment that compaction may rewrite."""
+
     base_offset: int
     next_offset: int
     """Where the next segment begins."""

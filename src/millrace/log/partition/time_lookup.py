@@ -30,6 +30,8 @@ _ATTEMPTS_MAX: Final = 3
 
 
 class TimestampedOffset(NamedTuple):
+    """A record that was found by its time."""
+
     timestamp: int
     offset: int
     leader_epoch: int

@@ -69,6 +69,8 @@ class Unsynced(Protocol):
 
 
 class GroupCommit:
+    """The fsyncs of one log, one after the other, and all who wait for them."""
+
     __slots__ = (
         "_idle",
         "_is_held",

@@ -17,7 +17,7 @@ from millrace.log.disk.volume import FileHandle, Volume, VolumeFile
 from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk, StorageError
 from millrace.log.segments.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from millrace.log.segments.offset_index import OffsetIndex
-from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange
+from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, behind_damage, bytes_to_skip
 from millrace.log.segments.sparse_index import STORE_AT_BYTES
 from millrace.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.segments.time_index import TimeIndex
@@ -227,7 +227,8 @@ class Segment:
         self.forget_recent()
 
     def finish_indexes(self) -> None:
-        """Enter the largest timestamp, as Kafka does on roll and close, and write all entries out."""
+        """Enter the largest timestamp, as Kafka does when it rolls or closes a segment, and write all entries
+        out."""
         self.store_aborted()
         if self.size_bytes == 0:
             return
@@ -313,8 +314,8 @@ class Segment:
         read_at = self.file.handle().read_at
         damage = None
         if self.damage:
-            damage = self._damaged_bytes()
-            position, is_moved = self._behind_damage(position)
+            damage = bytes_to_skip(self.damage)
+            position, is_moved = behind_damage(self.damage, position)
             if is_moved:
                 indexed_offset = None
         if indexed_offset is not None and not 0 <= position < size_bytes:
@@ -355,8 +356,8 @@ class Segment:
         """As `headers`, for those who read many: the fields of BatchHeader, to be unpacked into names."""
         end = self.size_bytes if end is None else end
         read_at = self.file.handle().read_at
-        damage = self._damaged_bytes()
-        position, _ = self._behind_damage(position)
+        damage = bytes_to_skip(self.damage)
+        position, _ = behind_damage(self.damage, position)
         chunk = b""
         chunk_start = position
         while position < end:
@@ -378,21 +379,10 @@ class Segment:
             position += LENGTH_END + length
 
     def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:
-        """What is not to be served from now on; positions that were remembered may lie in it."""
+        """Serve these ranges no more. Positions that were remembered may lie in them, and are forgotten."""
         self.damage = damage
         self._hints = None
         self.forget_recent()
-
-    def _behind_damage(self, position: int) -> tuple[int, bool]:
-        """A position that the index gives may lie within a range of several batches."""
-        for damaged in self.damage:
-            if damaged.position <= position < damaged.position + damaged.size_bytes:
-                return damaged.position + damaged.size_bytes, True
-        return position, False
-
-    def _damaged_bytes(self) -> dict[int, int]:
-        """How many bytes to pass over, by position: nobody gets past a range without any."""
-        return {damaged.position: damaged.size_bytes for damaged in self.damage if damaged.size_bytes}
 
     def _remember_hint(self, base_offset: int, position: int) -> None:
         hints = self._hints

@@ -25,6 +25,8 @@ _CHECKED_MAX: Final = 4
 
 
 class EpochStart(NamedTuple):
+    """A leader epoch, and the offset of its first record."""
+
     epoch: int
     start_offset: int
 

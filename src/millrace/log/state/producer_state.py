@@ -28,6 +28,8 @@ _SNAPSHOT_VERSION: Final = 1
 
 
 class RememberedBatch(NamedTuple):
+    """A batch that its producer may send again."""
+
     last_sequence: int
     last_offset: int
     offset_delta: int
@@ -40,6 +42,8 @@ class RememberedBatch(NamedTuple):
 
 
 class ProducerEntry:
+    """What one producer wrote last, in one partition."""
+
     __slots__ = (
         "batches",
         "coordinator_epoch",

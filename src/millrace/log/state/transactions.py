@@ -36,6 +36,8 @@ class EndMarker(NamedTuple):
 
 
 class Marker(NamedTuple):
+    """How a transaction ended, as its marker in the log says."""
+
     is_commit: bool
     coordinator_epoch: int
 
