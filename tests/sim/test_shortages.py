@@ -48,7 +48,7 @@ def test_failing_an_append_because_of_its_index_is_found(monkeypatch: pytest.Mon
     """The batch is in the file: its producer sends it again, and it is there twice."""
 
     def enter(segment: Segment, last_offset: int, position: int) -> None:
-        segment.offset_index.append(last_offset, position)
+        segment.offset_index.append(last_offset, position=position)
         segment.store_indexes()
 
     monkeypatch.setattr(Segment, "_add_index_entries", enter)

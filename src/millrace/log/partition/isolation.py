@@ -123,12 +123,12 @@ def _find_damage(
                 and header.magic == MAGIC
                 and header.last_offset_delta >= 0
                 and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
-                and (position != suspect or reader.sound_batch(position, next_offset) is not None)
+                and (position != suspect or reader.sound_batch(position, next_offset=next_offset) is not None)
             ):
                 position += header.size_bytes
                 next_offset = max(next_offset, header.next_offset)
                 continue
-            damaged = reader.damage_at(position, next_offset)
+            damaged = reader.damage_at(position, next_offset=next_offset)
             found.append(damaged)
         position += damaged.size_bytes
         next_offset = max(next_offset, damaged.next_offset)

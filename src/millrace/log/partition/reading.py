@@ -55,7 +55,9 @@ def _read(log: PartitionLog, offset: int, max_bytes: int, limit_offset: int, min
             if not min_one:
                 return EMPTY_SLICE
             end = found.end
-        return LogSlice(segment.file.handle(), start, end - start, False, -1 if is_last else upper)
+        return LogSlice(
+            segment.file.handle(), start, end - start, False, upper_offset=-1 if is_last else upper
+        )
     return EMPTY_SLICE
 
 

@@ -37,10 +37,10 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
     _delete_newest_first(log, log.segments[len(kept) :])
     if damaged is not None:
         end_offset = damaged.first_offset
-        _cut(log, active, damaged.position, end_offset)
+        _cut(log, active, damaged.position, end_offset=end_offset)
     elif (found := _locate(log, active, offset)) is not None:
         end_offset = min(offset, found.base_offset)
-        _cut(log, active, found.position, end_offset)
+        _cut(log, active, found.position, end_offset=end_offset)
     else:
         # Compaction may have left no batch that reaches up to the offset.
         end_offset = min(offset, past_damage(log, active.open_tail))
@@ -72,9 +72,9 @@ def _damage_at_end(segment: Segment, offset: int) -> DamagedRange | None:
     return None
 
 
-def _cut(log: PartitionLog, segment: Segment, position: int, end_offset: int) -> None:
+def _cut(log: PartitionLog, segment: Segment, position: int, *, end_offset: int) -> None:
     had_damage = bool(segment.damage)
-    segment.truncate_to(position, end_offset)
+    segment.truncate_to(position, next_offset=end_offset)
     if log.home.volume.exists(segment.path(TXN_INDEX_SUFFIX)):
         # An entry that came back would hide other records, which are to take the place of the lost ones.
         log.sync_later(segment.path(TXN_INDEX_SUFFIX))

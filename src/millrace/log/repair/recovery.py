@@ -147,7 +147,9 @@ def _scan(segments: list[Segment], recovery_point: int, on_bytes: Callable[[int]
         segment = segments[number]
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else None
         next_offset = max(scanned.next_offset, segment.base_offset)
-        scan = _scan_segment(segment, position, next_offset, upper, scanned.epochs, on_bytes)
+        scan = _scan_segment(
+            segment, position, scanned.epochs, on_bytes, next_offset=next_offset, upper_offset=upper
+        )
         scanned.scans.append(scan)
         scanned.next_offset = scan.next_offset
         position = 0
@@ -213,13 +215,14 @@ def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
 def _scan_segment(
     segment: Segment,
     position: int,
-    next_offset: int,
-    upper_offset: int | None,
     seen_epochs: list[tuple[int, int]],
     on_bytes: Callable[[int], None],
+    *,
+    next_offset: int,
+    upper_offset: int | None,
 ) -> _Scan:
     """Check every batch from `position` on, and make the index entries for them."""
-    _reset_indexes(segment, position, next_offset)
+    _reset_indexes(segment, position, next_offset=next_offset)
     scan = _Scan(start=position, good_end=position, next_offset=next_offset)
     reader = BatchReader(
         segment.file.handle().read_at,
@@ -230,9 +233,9 @@ def _scan_segment(
     last_epoch = -1
     unreported = 0
     while position < segment.size_bytes:
-        fields = reader.sound_batch(position, scan.next_offset, last_epoch)
+        fields = reader.sound_batch(position, next_offset=scan.next_offset, last_epoch=last_epoch)
         if fields is None:
-            damaged = reader.damage_at(position, scan.next_offset)
+            damaged = reader.damage_at(position, next_offset=scan.next_offset)
             if position + damaged.size_bytes == segment.size_bytes:
                 # Nothing good follows.
                 break
@@ -259,7 +262,7 @@ def _scan_segment(
     return scan
 
 
-def _reset_indexes(segment: Segment, position: int, next_offset: int) -> None:
+def _reset_indexes(segment: Segment, position: int, *, next_offset: int) -> None:
     if position == 0:
         segment.clear_indexes()
         return

@@ -91,7 +91,7 @@ def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: 
     while position < end:
         damaged = known.get(position)
         if damaged is None:
-            fields = reader.sound_batch(position, next_offset, last_epoch)
+            fields = reader.sound_batch(position, next_offset=next_offset, last_epoch=last_epoch)
             header = None if fields is None else BatchHeader._make(fields)
             if header is not None and not _is_epoch_right(stored, header):
                 if odd_epoch != header.leader_epoch and not _has_companion(reader, stored, position, header):
@@ -103,7 +103,7 @@ def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: 
                 next_offset = header.next_offset
                 last_epoch, max_timestamp = header.leader_epoch, max(max_timestamp, header.max_timestamp)
                 continue
-            damaged = reader.damage_at(position, next_offset)
+            damaged = reader.damage_at(position, next_offset=next_offset)
             damage.append(damaged)
         position += damaged.size_bytes
         next_offset = max(next_offset, damaged.next_offset)
@@ -149,7 +149,7 @@ def _is_epoch_right(stored: Stored, header: BatchHeader) -> bool:
 
 def _has_companion(reader: BatchReader, stored: Stored, position: int, header: BatchHeader) -> bool:
     """Whether the next batch contradicts the checkpoint in the same way. A bit flips in one of them only."""
-    fields = reader.sound_batch(position + header.size_bytes, header.next_offset)
+    fields = reader.sound_batch(position + header.size_bytes, next_offset=header.next_offset)
     if fields is None:
         return False
     following = BatchHeader._make(fields)

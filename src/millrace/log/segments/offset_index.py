@@ -24,7 +24,7 @@ class OffsetIndex(SparseIndex):
         super().__init__(file, ENTRY, stored_size_bytes=stored_size_bytes)
         self.base_offset = base_offset
 
-    def append(self, last_offset: int, position: int) -> None:
+    def append(self, last_offset: int, *, position: int) -> None:
         self.add(last_offset - self.base_offset, position)
 
     def truncate_to(self, offset: int) -> None:

@@ -53,14 +53,16 @@ class BatchReader:
         data = self.bytes_at(position, HEADER_SIZE)
         return HEADER.unpack(data) if len(data) == HEADER_SIZE else None
 
-    def sound_batch(self, position: int, next_offset: int, last_epoch: int = -1) -> tuple[int, ...] | None:
+    def sound_batch(self, position: int, *, next_offset: int, last_epoch: int = -1) -> tuple[int, ...] | None:
         """The fields of the header, if a whole batch is there whose checksum, offset and epoch are right."""
-        fields = self._intact_batch(position, next_offset)
-        if fields is None or self._is_contradicted(position, fields, next_offset, last_epoch):
+        fields = self._intact_batch(position, next_offset=next_offset)
+        if fields is None or self._is_contradicted(
+            position, fields, next_offset=next_offset, last_epoch=last_epoch
+        ):
             return None
         return fields
 
-    def _intact_batch(self, position: int, next_offset: int) -> tuple[int, ...] | None:
+    def _intact_batch(self, position: int, *, next_offset: int) -> tuple[int, ...] | None:
         fields = self._fields(position)
         if fields is None:
             return None
@@ -81,7 +83,7 @@ class BatchReader:
         return fields if len(batch) == size and crc32c(batch[CRC_START:]) == crc else None
 
     def _is_contradicted(
-        self, position: int, fields: tuple[int, ...], next_offset: int, last_epoch: int
+        self, position: int, fields: tuple[int, ...], *, next_offset: int, last_epoch: int
     ) -> bool:
         """Whether the batch behind this one fits what was before it, but not this one: then it is this one's
         offset or epoch that is wrong."""
@@ -96,9 +98,9 @@ class BatchReader:
         is_epoch_odd = epoch > following_epoch >= last_epoch and epoch != last_epoch
         if not (overlaps or is_epoch_odd):
             return False
-        return self._intact_batch(position + LENGTH_END + length, next_offset) is not None
+        return self._intact_batch(position + LENGTH_END + length, next_offset=next_offset) is not None
 
-    def find_sound_batch(self, position: int, next_offset: int) -> int | None:
+    def find_sound_batch(self, position: int, *, next_offset: int) -> int | None:
         """Where the batches go on behind damage, or None if nothing good follows."""
         header = self.header(position)
         if header is not None:
@@ -106,7 +108,7 @@ class BatchReader:
             # The length may have survived. Then what follows is no accident in somebody's payload.
             if (
                 header.batch_length >= BATCH_LENGTH_MIN
-                and self.sound_batch(following, next_offset) is not None
+                and self.sound_batch(following, next_offset=next_offset) is not None
             ):
                 return following
         pattern = _batch_start_pattern(self.base_offset)
@@ -115,7 +117,7 @@ class BatchReader:
             data = bytes(self.bytes_at(window, min(_CHUNK_BYTES, self.size_bytes - window)))
             for match in pattern.finditer(data):
                 candidate = window + match.start()
-                found = self.sound_batch(candidate, next_offset)
+                found = self.sound_batch(candidate, next_offset=next_offset)
                 if found is not None and self._chain_holds(candidate, BatchHeader._make(found)):
                     return candidate
             window += max(len(data) - HEADER_SIZE, 1)
@@ -126,11 +128,11 @@ class BatchReader:
         following = position + header.size_bytes
         if following == self.size_bytes:
             return True
-        return self.sound_batch(following, header.next_offset) is not None
+        return self.sound_batch(following, next_offset=header.next_offset) is not None
 
-    def damage_at(self, position: int, next_offset: int) -> DamagedRange:
+    def damage_at(self, position: int, *, next_offset: int) -> DamagedRange:
         """The range from a damaged batch to the next good one, or to the end of the file."""
-        resume = self.find_sound_batch(position, next_offset)
+        resume = self.find_sound_batch(position, next_offset=next_offset)
         header = None if resume is None else self.header(resume)
         if resume is None or header is None:
             return DamagedRange(position, self.size_bytes - position, next_offset, self.upper_offset)

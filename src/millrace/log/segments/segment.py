@@ -243,14 +243,13 @@ class Segment:
     def locate(self, offset: int) -> Located | None:
         """The batch that holds `offset`, or the first one behind it; None if all batches end before it."""
         if offset <= self.base_offset:
-            return self._walk(0, offset, INT64_MAX)
+            return self._walk(0, offset=offset)
         hint = self._hints.get(offset) if self._hints else None
-        if hint is not None:
-            return self._walk(hint, offset, INT64_MAX)
-        entry = self.offset_index.find(0, offset - self.base_offset)
+        entry = self.offset_index.find(0, offset - self.base_offset) if hint is None else None
         if entry is None:
-            return self._walk(0, offset, INT64_MAX)
-        return self._walk(entry[1], offset, INT64_MAX, entry[0])
+            return self._walk(hint or 0, offset=offset)
+        indexed_offset, position = entry
+        return self._walk(position, offset=offset, indexed_offset=indexed_offset)
 
     def end_before(self, limit_offset: int) -> int:
         """Where the batches whose base offset is below `limit_offset` end."""
@@ -266,35 +265,34 @@ class Segment:
             return end
         entry = self.offset_index.find(1, target)
         if entry is None or entry[1] <= start:
-            found = self._walk(start, INT64_MAX, target)
+            found = self._walk(start, end_max=target)
         else:
-            found = self._walk(entry[1], INT64_MAX, target, entry[0])
+            found = self._walk(entry[1], end_max=target, indexed_offset=entry[0])
         if found is None:
             return end
-        self._remember_hint(found.base_offset, found.position)
+        self._remember_hint(found)
         return min(found.position, end)
 
     def start_before(self, offset: int) -> int:
         """The start of a batch at or before the one that holds `offset`; the index's word is checked."""
-        entry = self.offset_index.find(0, offset - self.base_offset)
-        if entry is None:
-            return 0
-        self._check_entry(*entry)
-        return entry[1]
+        return self._checked_start(self.offset_index.find(0, offset - self.base_offset))
 
     def boundary_before(self, position: int) -> int:
         """The start of a batch at or before `position`; the index's word is checked."""
-        entry = self.offset_index.find(1, position)
+        return self._checked_start(self.offset_index.find(1, position))
+
+    def _checked_start(self, entry: tuple[int, int] | None) -> int:
         if entry is None:
             return 0
-        self._check_entry(*entry)
-        return entry[1]
+        self._check_entry(entry)
+        _, position = entry
+        return position
 
-    def _check_entry(self, relative_offset: int, position: int) -> None:
+    def _check_entry(self, entry: tuple[int, int]) -> None:
         """Raise if the index says something else about the batch there than the batch itself."""
-        if self.damage and any(
-            damaged.position <= position < damaged.position + damaged.size_bytes for damaged in self.damage
-        ):
+        relative_offset, position = entry
+        _, is_damaged = behind_damage(self.damage, position)
+        if is_damaged:
             return
         data = self.file.read_at(position, HEADER_SIZE) if 0 <= position < self.size_bytes else b""
         if len(data) == HEADER_SIZE:
@@ -304,7 +302,12 @@ class Segment:
         raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
 
     def _walk(
-        self, position: int, offset: int, end_max: int, indexed_offset: int | None = None
+        self,
+        position: int,
+        *,
+        offset: int = INT64_MAX,
+        end_max: int = INT64_MAX,
+        indexed_offset: int | None = None,
     ) -> Located | None:
         """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`.
 
@@ -384,11 +387,11 @@ class Segment:
         self._hints = None
         self.forget_recent()
 
-    def _remember_hint(self, base_offset: int, position: int) -> None:
+    def _remember_hint(self, found: Located) -> None:
         hints = self._hints
         if hints is None:
             hints = self._hints = {}
-        hints[base_offset] = position
+        hints[found.base_offset] = found.position
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
 
@@ -445,7 +448,7 @@ class Segment:
                 self.rebuild_indexes()
             return
         try:
-            self._check_entry(*index.entry(index.count - 1))
+            self._check_entry(index.entry(index.count - 1))
         except CorruptLog:
             self.rebuild_indexes()
 
@@ -536,7 +539,7 @@ class Segment:
     def path(self, suffix: str) -> str:
         return segment_path(self.directory, self.base_offset, suffix)
 
-    def truncate_to(self, position: int, next_offset: int) -> None:
+    def truncate_to(self, position: int, *, next_offset: int) -> None:
         """Cut the file at a batch boundary; the batches from `next_offset` on are gone."""
         self.file.truncate(position)
         self.size_bytes = position
@@ -554,8 +557,7 @@ class Segment:
         """Open files for an fsync elsewhere.
 
         The active segment's indexes need none: a crash builds them again. Its log sees to the index of
-        aborted transactions, which is built again only from the recovery point on.
-        """
+        aborted transactions, which is built again only from the recovery point on."""
         handles = [self.file.handle()]
         if with_indexes and self.size_bytes:
             handles += [index.file.handle() for index in (self.offset_index, self.time_index)]

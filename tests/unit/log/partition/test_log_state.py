@@ -27,9 +27,10 @@ def test_an_epoch_that_a_full_disk_refused_is_saved_by_the_next_flush(
     append(log, b"one")
     sim_volume.fail("write", errno.ENOSPC, path_contains="leader-epoch")
     log.start_epoch(4)
-    assert not log.state.are_epochs_saved
+    saved = [log.state.are_epochs_saved]
     disk.run(log.flush())
-    assert log.state.are_epochs_saved
+    saved.append(log.state.are_epochs_saved)
+    assert saved == [False, True]
     stored = load_epochs(sim_volume, log.path)
     assert stored is not None
     assert stored.latest == 4

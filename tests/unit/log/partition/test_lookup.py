@@ -166,7 +166,7 @@ def test_an_index_finds_what_a_scan_finds(tmp_path: Path, seed: int) -> None:
         offset += draw.randrange(1, 50)
         position += draw.randrange(1, 5000)
         entries.append((offset, position))
-        index.append(1000 + offset, position)
+        index.append(1000 + offset, position=position)
         if draw.random() < 0.002:
             index.store()
     for _ in range(500):

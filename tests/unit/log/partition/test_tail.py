@@ -14,9 +14,10 @@ from tests.unit.log.support import Disk, append, batch_of, read_values
 def test_the_file_is_read_before_the_first_append_only(disk: Disk) -> None:
     append(disk.log(), b"one")
     log = disk.reopen()
-    assert not log.tail.is_open
+    opened = [log.tail.is_open]
     log.require_writable_tail()
-    assert log.tail.is_open
+    opened.append(log.tail.is_open)
+    assert opened == [False, True]
     active = log.segments[-1]
     active.recent_offsets.clear()
     log.require_writable_tail()

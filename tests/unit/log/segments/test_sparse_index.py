@@ -33,7 +33,7 @@ def grow(index: OffsetIndex, model: list[tuple[int, int]], count: int, choose: r
     for _ in range(count):
         offset += choose.randrange(1, 40)
         position += choose.randrange(4097, 9000)
-        index.append(offset, position)
+        index.append(offset, position=position)
         model.append((offset, position))
 
 
