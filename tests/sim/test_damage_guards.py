@@ -16,7 +16,7 @@ import pytest
 
 from millrace.core.ids import TopicPartition
 from millrace.log.directories.scrubber import Scrubber
-from millrace.log.partition import log_files
+from millrace.log.partition import log_state
 from millrace.log.partition.aborted_checks import IndexCheck
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.repair import recovery, scrubbing
@@ -289,7 +289,7 @@ def without_checksums_of_rows(patch: pytest.MonkeyPatch) -> None:
 
 def without_any_look_at_epochs(patch: pytest.MonkeyPatch) -> None:
     without_checksums_of_rows(patch)
-    for module in (log_files, recovery):
+    for module in (log_state, recovery):
         patch.setattr(module, "is_contradicted", lambda *_, **__: False)
 
 

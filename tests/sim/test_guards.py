@@ -19,7 +19,6 @@ from millrace.log.directories import new_logs
 from millrace.log.directories.log_directory import LogDirectory
 from millrace.log.directories.scrubber import Scrubber
 from millrace.log.partition import isolation
-from millrace.log.partition.log_files import LogFiles
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.repair import mending
 from millrace.log.segments import scanning
@@ -42,13 +41,13 @@ def condemned_for(scenario: str, *, seconds: float) -> list[str]:
 
 
 def test_acknowledging_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = LogFiles.set_config
+    original = PartitionLog.set_config
 
-    def set_config(log: LogFiles, config: LogConfig) -> None:
+    def set_config(log: PartitionLog, config: LogConfig) -> None:
         original(log, config)
         log.commits_on_flush = False
 
-    monkeypatch.setattr(LogFiles, "set_config", set_config)
+    monkeypatch.setattr(PartitionLog, "set_config", set_config)
     found = condemned_for("F5-power-loss", seconds=20)
     assert {"lost", "lost write", "inconsistent offsets"} & set(found), found
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.log.errors import StorageError
-from millrace.log.partition.log_files import LogFiles
+from millrace.log.partition.flushing import Flushing
 from millrace.log.segments.group_commit import ToSync
 from millrace.log.segments.segment import Segment
 from millrace.sim.run import run_scenario
@@ -37,10 +37,10 @@ def is_condemned_for(*reasons: str) -> bool:
 
 
 def test_forgetting_what_a_refused_flush_was_to_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget(log: LogFiles, to_sync: ToSync) -> None:
+    def forget(flushing: Flushing, to_sync: ToSync) -> None:
         return
 
-    monkeypatch.setattr(LogFiles, "sync_not_begun", forget)
+    monkeypatch.setattr(Flushing, "sync_not_begun", forget)
     assert is_condemned_for("lost write:", "lost:", "inconsistent offsets:")
 
 
@@ -48,7 +48,7 @@ def test_failing_an_append_because_of_its_index_is_found(monkeypatch: pytest.Mon
     """The batch is in the file: its producer sends it again, and it is there twice."""
 
     def enter(segment: Segment, last_offset: int, position: int) -> None:
-        segment.offset_index.append(last_offset, position)
+        segment.offset_index.append(last_offset, position=position)
         segment.store_indexes()
 
     monkeypatch.setattr(Segment, "_add_index_entries", enter)
@@ -56,8 +56,8 @@ def test_failing_an_append_because_of_its_index_is_found(monkeypatch: pytest.Mon
 
 
 def test_giving_a_disk_up_for_a_lack_of_descriptors_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fence(log: LogFiles, error: StorageError, to_sync: ToSync) -> None:
-        log.home.fence(str(error))
+    def fence(flushing: Flushing, error: StorageError, to_sync: ToSync) -> None:
+        flushing._log.home.fence(str(error))
 
-    monkeypatch.setattr(LogFiles, "sync_failed", fence)
+    monkeypatch.setattr(Flushing, "sync_failed", fence)
     assert is_condemned_for("gave a disk up")

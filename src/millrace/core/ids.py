@@ -1,4 +1,10 @@
-"""The identifiers of the house. Distinct types, because mixing two integers is our likeliest bug."""
+"""The identifiers of the house.
+
+Those that are only passed on and compared have types of their own, because mixing two integers is our
+likeliest bug. Offsets and positions are counted with: as types of their own they would need a call after each
+sum, also on the way of every batch. They are plain integers whose names end in `offset` or `position`, and a
+function of log/ that takes both takes one of them by keyword (a test holds that).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +14,6 @@ from typing import Final, NamedTuple, NewType
 
 from millrace.core.override import override
 
-Offset = NewType("Offset", int)
-"""A record's place in a partition's log, counted in records."""
-Position = NewType("Position", int)
-"""A byte's place in a segment file."""
 Epoch = NewType("Epoch", int)
 """A leader's term of office."""
 NodeId = NewType("NodeId", int)

@@ -44,6 +44,3 @@ class LogConfig:
     flush_ms: int = INT64_MAX
     preallocate: bool = False
     producer_id_expiration_ms: int = 24 * 3600 * 1000
-
-
-DEFAULT_LOG_CONFIG: Final = LogConfig()

@@ -10,6 +10,8 @@ class CorruptBatch(MillraceError):
 
 
 class UnsupportedBatchFormat(MillraceError):
+    """A record batch in one of the formats before version 2."""
+
     def __init__(self, magic: int) -> None:
         super().__init__(f"record batch of format {magic}; only format 2 is stored")
         self.magic = magic
@@ -20,6 +22,8 @@ class InvalidRecord(MillraceError):
 
 
 class InvalidTimestamp(MillraceError):
+    """A record whose time is further from the broker's than the topic allows."""
+
     def __init__(self, timestamp_ms: int, *, now_ms: int, before_max_ms: int, after_max_ms: int) -> None:
         super().__init__(
             f"timestamp {timestamp_ms} is out of range: at most {before_max_ms} ms before "
@@ -30,6 +34,8 @@ class InvalidTimestamp(MillraceError):
 
 
 class BatchTooLarge(MillraceError):
+    """A batch with more bytes than the topic or a segment takes."""
+
     def __init__(self, size_bytes: int, *, size_bytes_max: int) -> None:
         super().__init__(f"batch of {size_bytes} bytes; at most {size_bytes_max} are allowed")
         self.size_bytes = size_bytes
@@ -37,6 +43,8 @@ class BatchTooLarge(MillraceError):
 
 
 class OutOfOrderSequence(MillraceError):
+    """A batch that leaves a gap behind the last one of its producer."""
+
     def __init__(self, producer_id: int, *, expected: int, sequence: int) -> None:
         super().__init__(f"producer {producer_id} sent sequence {sequence}, expected {expected}")
         self.producer_id = producer_id
@@ -78,6 +86,8 @@ class TransactionOpen(MillraceError):
 
 
 class OffsetOutOfRange(MillraceError):
+    """A read, or a deletion, at an offset that the log does not hold."""
+
     def __init__(self, offset: int, *, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(f"offset {offset} is not within {log_start_offset} to {log_end_offset}")
         self.offset = offset
@@ -164,6 +174,8 @@ class LogDirectoryOffline(MillraceError):
 
 
 class DirectoryLocked(MillraceError):
+    """A data directory that another process has locked."""
+
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is in use by another broker process")
         self.path = path
@@ -183,6 +195,8 @@ class DuplicateLog(MillraceError):
 
 
 class TopicIdMismatch(MillraceError):
+    """A directory that holds the log of another topic with the same name."""
+
     def __init__(self, path: str, *, expected: str, found: str) -> None:
         super().__init__(f"{path} belongs to topic id {found}, not {expected}")
         self.path = path

@@ -14,9 +14,9 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.log.errors import LogDirectoryOffline, StorageError
 from millrace.log.partition.appending import Appended
-from millrace.log.partition.log_files import StagedBatch
 from millrace.log.partition.log_slice import LogSlice
 from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.partition.staging import StagedBatch
 from millrace.log.state.transactions import EndMarker, check_marker
 from millrace.replica.following import Fetched, Repair, take
 from millrace.replica.leadership import Leadership
@@ -153,7 +153,7 @@ class Partition:
         self._replica_readers: dict[ReplicaReader, None] = {}
         self._start_watchers: dict[Callable[[], None], None] = {}
         self.waiting_produces = OffsetWaiters()
-        log.settled = self._settled
+        log.staged_written = self._staged_written
 
     @property
     def is_leader(self) -> bool:
@@ -193,7 +193,7 @@ class Partition:
         if self.leadership is not leadership:
             was_leader = self.is_leader
             # What was staged by a sole replica is committed as such.
-            self.log.settle()
+            self.log.write_staged()
             self.leader_id = leadership.node_id
             self.leader_epoch = leadership.leader_epoch
             self.leads_alone = False
@@ -211,7 +211,7 @@ class Partition:
         """Somebody else leads, or nobody (-1). What waits to be committed here never will be by this
         broker."""
         assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
-        self.log.settle()
+        self.log.write_staged()
         was_leader = self.is_leader
         is_news = was_leader or leader_id != self.leader_id or leader_epoch != self.leader_epoch
         self.leader_id = leader_id
@@ -230,9 +230,9 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """The same log in another place: nobody who reads or waits here notices."""
         assert log.log_end_offset == self.log.log_end_offset, (log, self.log)
-        self.log.settled = None
+        self.log.staged_written = None
         self.log = log
-        log.settled = self._settled
+        log.staged_written = self._staged_written
         if not self.is_leader:
             log.expect_no_readers()
 
@@ -304,27 +304,28 @@ class Partition:
             self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
         return appended
 
-    def _settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
+    def _staged_written(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
         try:
-            self._show_settled(staged, error)
+            self._show_staged(staged, error)
         finally:
             # Whatever may be wrong with those who read: the ones who wrote wait for an answer.
             assert self.answer_staged is not None
             self.answer_staged(self, staged, error)
 
-    def _show_settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
+    def _show_staged(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
         log, stats = self.log, self.stats
         if error is None:
             size_bytes = 0
-            for batch in staged:
-                size_bytes += len(batch[0])
+            for data, _, _, _, _, _, _, _ in staged:
+                size_bytes += len(data)
+            _, first_offset, _, _, _, _, _, _ = staged[0]
             stats.bytes_in += size_bytes
-            stats.messages_in += staged[-1][2] - staged[0][1] + 1
+            stats.messages_in += log.log_end_offset - first_offset
             if log.flush_is_due:
                 self.flush_wanted(self)
             newest = None
             if self._fetch_waiters and size_bytes <= NEWEST_BYTES_MAX:
-                newest = (staged[0][1], b"".join([batch[0] for batch in staged]))
+                newest = (first_offset, b"".join([data for data, _, _, _, _, _, _, _ in staged]))
             self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
         else:
             stats.produces_failed += len(staged)
@@ -572,7 +573,7 @@ class Partition:
 
     def retire(self) -> None:
         """The partition is deleted, or lives on other brokers only."""
-        self.log.settle()
+        self.log.write_staged()
         self.leads_alone = False
         self.leadership = None
         self.has_enough_replicas = False

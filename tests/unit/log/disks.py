@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from millrace.core.ids import TopicPartition
 from millrace.log.config import LogConfig
 from millrace.log.directories.directory_settings import DirectorySettings
+from millrace.log.directories.duplicates import BelongsTo
 from millrace.log.directories.log_directories import LogDirectories
-from millrace.log.directories.settling import BelongsTo
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.sim.volume import SimVolume
 from tests.unit.log.support import PARTITION, TOPIC_ID, CountingIds, FixedClock

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.override import override
 from millrace.log.config import LogConfig
 from millrace.log.directories.log_directory import LogDirectory
 from millrace.log.disk.volume import Volume
@@ -25,6 +26,20 @@ NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("orders", 0)
 TOPIC_ID = TopicId(bytes(range(16)))
 OTHER_TOPIC_ID = TopicId(bytes(range(1, 17)))
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does work for threads in the place where it is asked for: under virtual time nobody waits for a
+    thread."""
+
+    @override
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - whoever waits for the work gets it, whatever it is
+            future.set_exception(error)
+        return future
 
 
 class FixedClock:

@@ -199,7 +199,7 @@ def test_who_waits_is_handed_staged_batches_together(led: Led) -> None:
     for value in (b"a", b"b"):
         assert partition.append(batch_of(value), NOW_MS, token=object()) is STAGED
     assert waiter.newest == []
-    partition.log.settle()
+    partition.log.write_staged()
     assert waiter.newest == [(1, partition.read(1, 1000, committed_only=False, min_one=True).read())]
 
 

@@ -34,8 +34,9 @@ from millrace.wire.batch_header import (
 def refusal(batch: memoryview, config: LogConfig) -> MillraceError:
     """The error for a producer's batch whose header the append path did not accept."""
     size = len(batch)
-    header = HEADER.unpack_from(batch)
-    length, magic, attributes, delta, count = header[1], header[3], header[5], header[6], header[12]
+    sent_offset, length, _, magic, _, attributes, delta, _, _, producer_id, _, _, count = HEADER.unpack_from(
+        batch
+    )
     if not 0 <= magic <= MAGIC:
         return CorruptBatch(f"no batch format has the number {magic}")
     if magic != MAGIC:
@@ -50,12 +51,12 @@ def refusal(batch: memoryview, config: LogConfig) -> MillraceError:
         return BatchTooLarge(size, size_bytes_max=config.max_message_bytes)
     if attributes & CONTROL_BIT:
         return InvalidRecord("clients may not write control records")
-    if attributes & TRANSACTIONAL_BIT and count > 0 and delta == count - 1 and header[0] == 0:
-        return UnverifiedTransaction(header[9])
+    if attributes & TRANSACTIONAL_BIT and count > 0 and delta == count - 1 and sent_offset == 0:
+        return UnverifiedTransaction(producer_id)
     if attributes & COMPRESSION_MASK > CODEC_MAX:
         return InvalidRecord(f"no compression type has the number {attributes & COMPRESSION_MASK}")
-    if header[0] != 0:
-        return InvalidRecord(f"the base offset of a producer's batch is 0, not {header[0]}")
+    if sent_offset != 0:
+        return InvalidRecord(f"the base offset of a producer's batch is 0, not {sent_offset}")
     return InvalidRecord(f"a batch of {count} records has a last offset delta of {delta}")
 
 
@@ -77,15 +78,9 @@ def check_timestamps(
             )
 
 
-def check_sequence(
-    producers: ProducerStates,
-    producer_id: int,
-    producer_epoch: int,
-    sequence: int,
-    delta: int,
-    attributes: int = 0,
-) -> RememberedBatch | None:
+def check_sequence(producers: ProducerStates, header: tuple[int, ...]) -> RememberedBatch | None:
     """The original if the batch is a duplicate, None if it may be appended, or raise."""
+    _, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, sequence, _ = header
     if sequence < 0 or producer_epoch < 0:
         raise InvalidRecord(
             f"producer {producer_id} sent sequence {sequence} and epoch {producer_epoch}; both must be set"
@@ -103,8 +98,10 @@ def check_sequence(
     return original
 
 
-def split_batches(records: memoryview, *, at_least: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Position and header of each batch; raises unless all are whole, sound and in order from `at_least`."""
+def split_batches(records: memoryview, *, at_least: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Start, end and header of each batch; raises unless all are whole, sound and in order from `at_least`.
+
+    The headers are plain tuples, in the order of BatchHeader's fields: every replicated batch comes here."""
     found = []
     position = 0
     expected = at_least
@@ -112,16 +109,17 @@ def split_batches(records: memoryview, *, at_least: int) -> list[tuple[int, tupl
         if len(records) - position < HEADER_SIZE:
             raise CorruptBatch(f"{len(records) - position} bytes are no record batch")
         header: tuple[int, ...] = HEADER.unpack_from(records, position)
-        end = position + LENGTH_END + header[1]
-        if header[3] != MAGIC:
-            raise UnsupportedBatchFormat(header[3])
+        base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, _ = header
+        end = position + LENGTH_END + length
+        if magic != MAGIC:
+            raise UnsupportedBatchFormat(magic)
         if end > len(records) or end - position < HEADER_SIZE:
             raise CorruptBatch(f"the batch says {end - position} bytes, {len(records) - position} are there")
-        if crc32c(records[position + CRC_START : end]) != header[4]:
+        if crc32c(records[position + CRC_START : end]) != crc:
             raise CorruptBatch("the checksum of the record batch is wrong")
-        if header[0] < expected or header[6] < 0:
-            raise InvalidRecord(f"a batch at offset {header[0]} cannot follow offset {expected - 1}")
-        expected = header[0] + header[6] + 1
-        found.append((position, header))
+        if base_offset < expected or delta < 0:
+            raise InvalidRecord(f"a batch at offset {base_offset} cannot follow offset {expected - 1}")
+        expected = base_offset + delta + 1
+        found.append((position, end, header))
         position = end
     return found

@@ -156,15 +156,16 @@ def _check_records(
     keyless: list[int] = []
     index = 0
     for index, span in enumerate(scan_records(data, header)):
-        if span[0] != index:
+        offset_delta, timestamp_delta, key_start, _, _, _, _ = span
+        if offset_delta != index:
             raise MalformedBatch(
                 "offset deltas are not consecutive", base_offset=header.base_offset, record_index=index
             )
-        if span[1] > newest_delta:
-            newest_delta = span[1]
-        if span[1] < oldest_delta:
-            oldest_delta = span[1]
-        if needs_key and span[2] < 0:
+        if timestamp_delta > newest_delta:
+            newest_delta = timestamp_delta
+        if timestamp_delta < oldest_delta:
+            oldest_delta = timestamp_delta
+        if needs_key and key_start < 0:
             keyless.append(index)
     if keyless:
         message = "a compacted topic accepts no record without a key"
@@ -191,8 +192,8 @@ def _find_untimely(
     data: bytes | bytearray, header: BatchHeader, rules: RecordRules, now_ms: int, first_index: int
 ) -> tuple[RecordError, ...]:
     errors = []
-    for index, span in enumerate(scan_records(data, header)):
-        timestamp = header.base_timestamp + span[1]
+    for index, (_, timestamp_delta, _, _, _, _, _) in enumerate(scan_records(data, header)):
+        timestamp = header.base_timestamp + timestamp_delta
         if not _is_timely(timestamp, timestamp, rules, now_ms):
             errors.append(
                 RecordError(

@@ -15,6 +15,8 @@ from millrace.wire.records import assemble_batch, inflate_records
 
 @dataclass(slots=True)
 class CompactionStats:
+    """What one compaction read, kept and dropped."""
+
     bytes_mapped: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -104,18 +106,19 @@ class BatchFilter:
         kept: list[RecordSpan] = []
         has_tombstones = False
         for span in scan_records(data, header):
-            offset = base_offset + span[0]
+            offset_delta, _, key_start, key_end, is_tombstone, _, _ = span
+            offset = base_offset + offset_delta
             if offset <= latest_offset:
-                if span[2] < 0:
+                if key_start < 0:
                     self._stats.records_without_key += 1
                     continue
-                key = data[span[2] : span[3]]
+                key = data[key_start:key_end]
                 if offset < newest(key if len(key) <= KEY_BYTES_MAX else shortened(key), -1):
                     continue
-                if span[4] and not keep_tombstones:
+                if is_tombstone and not keep_tombstones:
                     self._stats.tombstones_removed += 1
                     continue
-            if span[4]:
+            if is_tombstone:
                 has_tombstones = True
             kept.append(span)
         return kept, has_tombstones
@@ -136,7 +139,9 @@ class BatchFilter:
     ) -> bytes:
         max_timestamp = header.max_timestamp
         if not header.is_log_append_time:
-            max_timestamp = header.base_timestamp + max(span[1] for span in kept)
+            max_timestamp = header.base_timestamp + max(
+                timestamp_delta for _, timestamp_delta, _, _, _, _, _ in kept
+            )
         base_timestamp, attributes = header.base_timestamp, header.attributes
         if set_horizon:
             base_timestamp = self._now_ms + self._delete_retention_ms
@@ -175,18 +180,18 @@ def _emptied(header: BatchHeader) -> bytes:
 
 
 def _join(data: bytes, kept: list[RecordSpan]) -> bytes:
-    return b"".join([data[span[5] : span[6]] for span in kept])
+    return b"".join([data[start:end] for _, _, _, _, _, start, end in kept])
 
 
 def _shift_timestamps(data: bytes, kept: list[RecordSpan], shift: int) -> bytes:
     """The records with other timestamp deltas: the batch's base timestamp becomes its delete horizon."""
     output = bytearray()
-    for span in kept:
-        _, attributes_at = read_varint(data, span[5])
+    for _, timestamp_delta, _, _, _, start, end in kept:
+        _, attributes_at = read_varint(data, start)
         _, rest_at = read_varint(data, attributes_at + 1, 10)
         body = bytearray(data[attributes_at : attributes_at + 1])
-        append_varint(body, span[1] + shift)
-        body += data[rest_at : span[6]]
+        append_varint(body, timestamp_delta + shift)
+        body += data[rest_at:end]
         append_varint(output, len(body))
         output += body
     return bytes(output)

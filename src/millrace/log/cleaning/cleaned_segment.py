@@ -73,7 +73,7 @@ class CleanedSegment:
             self._max_timestamp = header.max_timestamp
             self._max_timestamp_offset = last_offset
         if self._since_entry > self._interval_bytes:
-            self._index.append(last_offset, self._written + self._waiting_bytes)
+            self._index.append(last_offset, position=self._written + self._waiting_bytes)
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
             self._since_entry = 0
         self._waiting.append(batch)

@@ -152,7 +152,7 @@ def _is_overdue(dirty: list[Segment], now_ms: int, max_lag_ms: int) -> bool:
 def _first_timestamp(segment: Segment) -> int:
     if segment.first_timestamp < 0:
         for _, header in segment.headers():
-            segment.first_timestamp = header[8]
+            segment.first_timestamp = header.max_timestamp
             break
     return segment.first_timestamp
 

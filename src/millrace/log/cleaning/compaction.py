@@ -80,6 +80,8 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
+    """What a compaction has written, for the log to take over."""
+
     groups: tuple[CleanedGroup, ...]
     clean_offset: int
     """The first offset that this pass did not look at: where the dirty part begins now."""

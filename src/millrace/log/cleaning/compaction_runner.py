@@ -21,6 +21,8 @@ _STOP_TIMEOUT_S: Final = 5.0
 
 
 class CompactionRunner(Protocol):
+    """Whoever does compaction jobs, one at a time."""
+
     starts_count: int
     """How often something had to be started for the jobs."""
 

@@ -16,6 +16,8 @@ Up to here a key takes no more memory than its digest, and is spared the hashing
 
 
 class KeyOffsets:
+    """The newest offset of each key, in as much memory as is allowed."""
+
     def __init__(self, size_bytes_max: int) -> None:
         self.keys_max = max(1, size_bytes_max // ENTRY_BYTES)
         self.latest_offset = -1

@@ -12,7 +12,6 @@ from millrace.log.disk.volume import Volume
 from millrace.log.segments import checkpoints
 
 if TYPE_CHECKING:
-    from millrace.log.partition.log_files import LogFiles
     from millrace.log.partition.partition_log import PartitionLog
 
 
@@ -48,11 +47,11 @@ class DirectoryCheckpoints:
             if saved is None or any(partition not in self._logs for partition in saved):
                 await self._save(name, offsets_now)
 
-    async def lower_recovery_point(self, log: LogFiles) -> None:
+    async def lower_recovery_point(self, log: PartitionLog) -> None:
         """After a cut: recovery must not pass over what is written in the place of flushed records."""
         async with self._saving:
-            # A checkpoint that was under way may have taken the number from before the cut. None was written
-            # by this process yet: then the file may say anything.
+            # A checkpoint that was under way may have taken the number from before the cut. If this process
+            # has written none yet, the file may say anything.
             saved = self._saved.get(checkpoints.RECOVERY_POINTS)
         if saved is None or saved.get(log.topic_partition, 0) > log.flushed_offset:
             await self._save(checkpoints.RECOVERY_POINTS, self._recovery_points)

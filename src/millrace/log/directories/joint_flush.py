@@ -15,7 +15,7 @@ from millrace.log.segments.group_commit import GroupCommit, Round
 from millrace.log.segments.unread_cache import CachedRange, drop
 
 if TYPE_CHECKING:
-    from millrace.log.partition.log_files import LogFiles
+    from millrace.log.partition.partition_log import PartitionLog
 
 logger: Final = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ _PIECE: Final = 128
 
 
 async def flush_together(
-    disk: WholeDisk, dirty: Sequence[LogFiles], lane: Executor | None = None
-) -> list[LogFiles]:
+    disk: WholeDisk, dirty: Sequence[PartitionLog], lane: Executor | None = None
+) -> list[PartitionLog]:
     """Flush logs by one sync of the disk; returns those that must be flushed by themselves."""
-    left: list[LogFiles] = []
+    left: list[PartitionLog] = []
     rounds: list[tuple[GroupCommit, Round]] = []
     error: MillraceError | None = LogClosed("the flush was broken off")
     try:

@@ -22,6 +22,8 @@ _VERSION: Final = 1
 
 
 class KnownDirectories(NamedTuple):
+    """The data directories of a broker as it knew them last, by id."""
+
     generation: int
     """Counts the changes: a directory that was away for a while has an older one."""
     paths: Mapping[str, str]

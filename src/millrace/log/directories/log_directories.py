@@ -20,6 +20,7 @@ from millrace.core.ids import NO_TOPIC_ID, TopicId, TopicPartition, is_one_bit_o
 from millrace.core.lanes import Waits
 from millrace.log.config import LogConfig
 from millrace.log.directories.directory_settings import DirectorySettings
+from millrace.log.directories.duplicates import BelongsTo, Surveyed, ask_about, resolve_duplicates
 from millrace.log.directories.known_directories import (
     NOTHING_KNOWN,
     KnownDirectories,
@@ -29,7 +30,6 @@ from millrace.log.directories.known_directories import (
 from millrace.log.directories.log_directory import LogDirectory
 from millrace.log.directories.mover import Mover
 from millrace.log.directories.new_logs import make_new_logs
-from millrace.log.directories.settling import BelongsTo, Surveyed, ask_about, settle_duplicates
 from millrace.log.directories.survey import LoadProgress, Survey
 from millrace.log.disk.volume import Volume
 from millrace.log.errors import (
@@ -47,6 +47,8 @@ Replica = tuple[TopicId, int]
 
 
 class LogDirectories:
+    """All data directories of a broker, and the logs in them. The loop alone uses it."""
+
     def __init__(
         self,
         volume: Volume,
@@ -193,7 +195,7 @@ class LogDirectories:
             Surveyed(directory.path, directory.unique(), found) for directory, found in surveys.items()
         )
         known = ask_about(found_in, belongs_to)
-        await loop.run_in_executor(None, settle_duplicates, self.volume, found_in, known)
+        await loop.run_in_executor(None, resolve_duplicates, self.volume, found_in, known)
         unfinished = [
             (future.topic_partition, directory)
             for directory, found in surveys.items()

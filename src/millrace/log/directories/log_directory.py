@@ -36,7 +36,6 @@ from millrace.log.errors import (
     StorageError,
 )
 from millrace.log.partition.layout import deleted_directory_name, stray_directory_name
-from millrace.log.partition.log_files import LogFiles
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.repair.recovery import RecoveredLog, recover_log
 from millrace.log.segments import checkpoints
@@ -60,6 +59,8 @@ class _Removal:
 
 
 class LogDirectory:
+    """One data directory, the home of its logs. The loop alone uses it; what blocks goes to threads."""
+
     def __init__(
         self,
         volume: Volume,
@@ -95,7 +96,7 @@ class LogDirectory:
         self._lock: DirectoryLock | None = None
         self._disk: WholeDisk | None = None
         """Held from before the first write on, so that no error of the disk is told to others only."""
-        self._dirty: dict[LogFiles, None] = {}
+        self._dirty: dict[PartitionLog, None] = {}
         self._resting: asyncio.Event | None = None
         """Set when there is something to flush or to remove; None while nobody waits for that."""
         self._checkpoints = DirectoryCheckpoints(volume, path, self.logs)
@@ -115,7 +116,7 @@ class LogDirectory:
     def _lane(self, waits: Waits) -> Executor | None:
         return self.volume.lane(waits, self.path)
 
-    def mark_dirty(self, log: LogFiles) -> None:
+    def mark_dirty(self, log: PartitionLog) -> None:
         self._dirty[log] = None
         self._stir()
 
@@ -142,7 +143,7 @@ class LogDirectory:
         self._new_removals += [_Removal(path, is_tree=False, delay_ms=delay_ms) for path in paths]
         self._stir()
 
-    def damage_found(self, log: LogFiles) -> None:
+    def damage_found(self, log: PartitionLog) -> None:
         self.quarantined_count += 1
         self.on_damage()
 
@@ -487,12 +488,12 @@ class LogDirectory:
                 self.mark_dirty(log)
             raise
 
-    async def _flush_each(self, dirty: list[LogFiles]) -> None:
+    async def _flush_each(self, dirty: list[PartitionLog]) -> None:
         if len(dirty) >= _TOGETHER_MIN and self._disk is not None:
             dirty = await flush_together(self._disk, dirty, self._lane(Waits.SYNC))
         gate = asyncio.Semaphore(_CONCURRENCY)
 
-        async def flush(log: LogFiles) -> None:
+        async def flush(log: PartitionLog) -> None:
             async with gate:
                 try:
                     await log.flush()
@@ -539,7 +540,7 @@ class LogDirectory:
     async def save_cleaner_offsets(self) -> None:
         await self._checkpoints.save_cleaner_offsets()
 
-    async def lower_recovery_point(self, log: LogFiles) -> None:
+    async def lower_recovery_point(self, log: PartitionLog) -> None:
         await self._checkpoints.lower_recovery_point(log)
 
     # Sums

@@ -222,7 +222,7 @@ class LogCopy:
     async def _flush_copy(self) -> None:
         """Copy all there is, and return when it is on the disk with all that a start needs to know."""
         log = self.log
-        log.settle()
+        log.write_staged()
         log.segments[-1].store_indexes()
         while await self.copy_some(ROUND_BYTES_MAX):
             if self.missing_bytes() <= REST_BYTES_MAX:
@@ -236,7 +236,7 @@ class LogCopy:
         for directory in (self.source, target):
             if directory.offline_reason is not None:
                 raise LogDirectoryOffline(directory.path, directory.offline_reason)
-        log.settle()
+        log.write_staged()
         if self._is_stopped or self.missing_bytes() > REST_BYTES_MAX or self._doomed:
             return None
         pieces = self._plan(REST_BYTES_MAX + 1)

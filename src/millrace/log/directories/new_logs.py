@@ -19,6 +19,8 @@ _OF_A_NEW_LOG: Final = (checkpoints.PARTITION_METADATA, checkpoints.PARTITION_ME
 
 
 class NewLog(NamedTuple):
+    """A directory that a thread is to make for a new log."""
+
     path: str
     topic_id: TopicId
     aside: str

@@ -49,6 +49,8 @@ REST_S_MAX: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubConfig:
+    """How often all logs are read again, and how fast."""
+
     bytes_per_second: int
     """0 for no scrub at all."""
     interval_ms: int
@@ -57,6 +59,8 @@ class ScrubConfig:
 
 @dataclass(slots=True)
 class ScrubMetrics:
+    """What scrubbing has read and found since the start."""
+
     bytes_read: int = 0
     logs_count: int = 0
     failures_count: int = 0

@@ -25,6 +25,8 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LoadProgress:
+    """How far the start has come with the logs of a directory."""
+
     logs_total: int = 0
     logs_done: int = 0
     bytes_total: int = 0
@@ -34,6 +36,8 @@ class LoadProgress:
 
 @dataclass(slots=True)
 class FoundPartition:
+    """A directory that holds the log of a partition."""
+
     topic_partition: TopicPartition
     directory: str
     topic_id: TopicId
@@ -68,6 +72,8 @@ class Passage(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
+    """What lies in a data directory at the start."""
+
     is_clean: bool
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]

@@ -39,6 +39,8 @@ _NOT_WRITABLE: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 
 
 class DirectoryEntry(NamedTuple):
+    """A name in a directory."""
+
     name: str
     is_directory: bool
     size_bytes: int
@@ -89,6 +91,8 @@ class VolumeFile(Protocol):
 
 
 class DirectoryLock(Protocol):
+    """Keeps other processes out of a directory until it is released."""
+
     def release(self) -> None: ...
 
 
@@ -101,6 +105,8 @@ class WholeDisk(Protocol):
 
 
 class Volume(Protocol):
+    """All that the log asks of a file system. The simulator has a twin of it that loses power and fails."""
+
     def file(self, path: str, *, create: bool = False) -> VolumeFile: ...
 
     def exists(self, path: str) -> bool: ...
@@ -164,6 +170,8 @@ def storage_error(error: OSError, operation: str, path: str) -> StorageError:
 
 
 class DiskHandle:
+    """An open file. The system closes it when nobody holds the handle any more."""
+
     __slots__ = ("_number", "path", "writable")
 
     def __init__(self, number: int, path: str, *, writable: bool) -> None:
@@ -360,6 +368,8 @@ class _FileLock:
 
 
 class DiskOfDirectory:
+    """A file system, reached through an open directory on it."""
+
     __slots__ = ("_open", "path")
 
     def __init__(self, path: str) -> None:

@@ -29,6 +29,8 @@ _WORK_SUFFIXES: Final = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
 class FileKind(StrEnum):
+    """What a file of a partition's directory holds."""
+
     LOG = "log"
     OFFSET_INDEX = "index"
     TIME_INDEX = "timeindex"
@@ -63,6 +65,8 @@ PER_SEGMENT: Final = frozenset(_BY_SUFFIX.values())
 
 
 class StoredFile(NamedTuple):
+    """A file of a partition's directory."""
+
     path: str
     kind: FileKind
     size_bytes: int

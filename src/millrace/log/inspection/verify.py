@@ -43,6 +43,8 @@ Progress = Callable[[int, int], None]
 
 
 class Problem(NamedTuple):
+    """Something in a file that is not as it should be."""
+
     path: str
     position: int
     """The byte where it is, -1 if it has no place."""
@@ -51,6 +53,8 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class VerifyResult:
+    """What was looked at, and the problems in it."""
+
     files: int = 0
     batches: int = 0
     records: int = 0

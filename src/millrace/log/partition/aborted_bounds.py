@@ -86,7 +86,7 @@ class AbortedBounds:
 
 async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segment]) -> None:
     """Read indexes in a thread of their disk. A failure teaches nothing: whoever looks meets it again."""
-    segments = log.segment_list
+    segments = log.segment_list.all
     number_of = {segment: number for number, segment in enumerate(segments)}
     unread = [segment for segment in unread if segment in number_of]
     places = tuple(
@@ -106,7 +106,7 @@ async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segm
         )
     except StorageError:
         return
-    if log.segment_list is not segments or log.is_closed:
+    if log.segment_list.all is not segments or log.is_closed:
         return
     for segment, (summary, wanted) in zip(unread, found, strict=True):
         index = segment.opened_txn_index
@@ -121,7 +121,7 @@ async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segm
             index.learn(summary)
         first_offset = NOTHING_ABORTED if index is None else index.first_offset
         if segment is not segments[-1] and first_offset != _UNKNOWN:
-            log.aborted_bounds.learned(segment, first_offset)
+            log.state.aborted_bounds.learned(segment, first_offset)
 
 
 def _replace(segment: Segment, aborted: Sequence[AbortedTransaction]) -> None:

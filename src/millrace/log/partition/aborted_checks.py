@@ -23,7 +23,13 @@ from millrace.log.segments.segment import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, Seg
 from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex
 from millrace.log.state.producer_state import ProducerStates, decode_snapshot
 from millrace.log.state.transactions import apply_batch
-from millrace.wire.batch_header import CONTROL_BIT, HEADER, HEADER_SIZE, LENGTH_END, TRANSACTIONAL_BIT
+from millrace.wire.batch_header import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
 
 COMPARED_MAX: Final = 1024
 """Entries of one index that are compared with batches: whoever asked first waits for that."""
@@ -51,7 +57,7 @@ class Batches:
         self.compacted_end = compacted_end
         self._segments: dict[int, DetachedSegment] = {}
 
-    def header_at(self, offset: int) -> tuple[int, ...] | None:
+    def header_at(self, offset: int) -> BatchHeader | None:
         """Of the batch that holds an offset, or lies where it should be; None if it may rightly be gone."""
         places = self.places
         if offset < max(self.log_start_offset, self.compacted_end, places[0].base_offset):
@@ -70,7 +76,7 @@ class Batches:
         except (CorruptLog, FileMissing):
             # Whoever reads the batches finds that out.
             return None
-        return HEADER.unpack(data) if len(data) == HEADER_SIZE else None
+        return read_header(data) if len(data) == HEADER_SIZE else None
 
     def close(self) -> None:
         for segment in self._segments.values():
@@ -125,11 +131,17 @@ class IndexCheck:
             return True
         # Either nothing else was open, or what was began with a batch.
         other = None if last_stable_offset == last_offset + 1 else header_at(last_stable_offset)
-        return other is not None and not _is_at(other, last_stable_offset, TRANSACTIONAL_BIT, other[9])
+        return other is not None and not _is_at(
+            other, last_stable_offset, TRANSACTIONAL_BIT, other.producer_id
+        )
 
 
-def _is_at(header: tuple[int, ...], offset: int, bits: int, producer_id: int) -> bool:
-    return header[0] == offset and header[5] & _BITS == bits and header[9] == producer_id
+def _is_at(header: BatchHeader, offset: int, bits: int, producer_id: int) -> bool:
+    return (
+        header.base_offset == offset
+        and header.attributes & _BITS == bits
+        and header.producer_id == producer_id
+    )
 
 
 def aborted_if_wrong(
@@ -159,8 +171,8 @@ def aborted_if_wrong(
     segment = Segment(volume, directory, base_offset, size_bytes)
     wanted: list[AbortedTransaction] = []
     for position, header in segment.headers():
-        if header[9] >= 0:
-            batch = segment.file.read_at(position, LENGTH_END + header[1]) if header[5] & CONTROL_BIT else b""
+        if header.producer_id >= 0:
+            batch = segment.file.read_at(position, header.size_bytes) if header.is_control else b""
             aborted = apply_batch(states, header, batch, now_ms=0)
             if aborted is not None:
                 wanted.append(aborted)

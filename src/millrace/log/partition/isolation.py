@@ -16,17 +16,17 @@ from millrace.log.errors import CorruptLog, FileMissing, StorageError
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.segments.scanning import BatchReader
 from millrace.log.segments.segment import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX, Segment
-from millrace.wire.batch_header import LENGTH_END, MAGIC
+from millrace.wire.batch_header import MAGIC
 
 if TYPE_CHECKING:
-    from millrace.log.partition.log_files import LogFiles
+    from millrace.log.partition.partition_log import PartitionLog
 
 logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def past_damage(log: LogFiles, work: Callable[[], T]) -> T:
+def past_damage(log: PartitionLog, work: Callable[[], T]) -> T:
     """Do work that reads a log's files, on the loop. What it finds damaged goes into quarantine, and the work
     is done again: it has to begin from scratch each time."""
     met: list[tuple[str, int]] = []
@@ -38,7 +38,7 @@ def past_damage(log: LogFiles, work: Callable[[], T]) -> T:
                 raise
 
 
-def isolate_in(log: LogFiles, error: CorruptLog | FileMissing) -> bool:
+def isolate_in(log: PartitionLog, error: CorruptLog | FileMissing) -> bool:
     """On the loop: take out of service what somebody found damaged in a log, here or in the executor."""
     if not isolate(log.home.volume, log.segments, error, end_offset=log.log_end_offset):
         return False
@@ -120,22 +120,24 @@ def _find_damage(
             header = reader.header(position)
             if (
                 header is not None
-                and header[1] >= BATCH_LENGTH_MIN
-                and position + LENGTH_END + header[1] <= segment.size_bytes
-                and header[3] == MAGIC
-                and header[6] >= 0
-                and header[0] + header[6] - segment.base_offset <= RELATIVE_OFFSET_MAX
-                and not reader.is_contradicted(position, header, next_offset, last_epoch)
-                and (position != suspect or reader.sound_batch(position, next_offset) is not None)
+                and header.batch_length >= BATCH_LENGTH_MIN
+                and position + header.size_bytes <= segment.size_bytes
+                and header.magic == MAGIC
+                and header.last_offset_delta >= 0
+                and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
+                and not reader.is_contradicted(
+                    position, header, next_offset=next_offset, last_epoch=last_epoch
+                )
+                and (position != suspect or reader.sound_batch(position, next_offset=next_offset) is not None)
             ):
                 before = position, next_offset
-                position += LENGTH_END + header[1]
-                next_offset, last_epoch = max(next_offset, header[0] + header[6] + 1), header[2]
+                position += header.size_bytes
+                next_offset, last_epoch = max(next_offset, header.next_offset), header.leader_epoch
                 continue
-            if before is not None and reader.sound_batch(*before) is None:
+            if before is not None and reader.sound_batch(before[0], next_offset=before[1]) is None:
                 # It was the length of that one that led here, past good batches.
                 position, next_offset = before
-            damaged = reader.damage_at(position, next_offset)
+            damaged = reader.damage_at(position, next_offset=next_offset)
             found.append(damaged)
         before = None
         position += damaged.size_bytes

@@ -8,7 +8,7 @@ from millrace.log.disk.volume import Volume
 from millrace.log.errors import StorageError
 
 if TYPE_CHECKING:
-    from millrace.log.partition.log_files import LogFiles
+    from millrace.log.partition.partition_log import PartitionLog
 
 
 class LogHome(Protocol):
@@ -25,7 +25,7 @@ class LogHome(Protocol):
 
     def roll_jitter_ms(self, jitter_ms_max: int) -> int: ...
 
-    def mark_dirty(self, log: LogFiles) -> None:
+    def mark_dirty(self, log: PartitionLog) -> None:
         """The log has data that is not flushed."""
 
     def fence(self, reason: str) -> None:
@@ -36,10 +36,10 @@ class LogHome(Protocol):
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None: ...
 
-    def damage_found(self, log: LogFiles) -> None:
+    def damage_found(self, log: PartitionLog) -> None:
         """Something in the log went into quarantine just now: somebody may have it whole."""
 
     async def save_log_start_offsets(self) -> None: ...
 
-    async def lower_recovery_point(self, log: LogFiles) -> None:
+    async def lower_recovery_point(self, log: PartitionLog) -> None:
         """The log was cut: what takes the place of the lost records is not on the disk because they were."""

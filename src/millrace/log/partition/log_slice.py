@@ -15,7 +15,7 @@ class LogSlice:
     __slots__ = ("file", "is_hot", "position", "size_bytes", "upper_offset")
 
     def __init__(
-        self, file: FileHandle | None, position: int, size_bytes: int, is_hot: bool, upper_offset: int = -1
+        self, file: FileHandle | None, position: int, size_bytes: int, is_hot: bool, *, upper_offset: int = -1
     ) -> None:
         self.file = file
         self.position = position

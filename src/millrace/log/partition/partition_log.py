@@ -1,35 +1,281 @@
 """One partition's log on one disk: append, read, flush, and what else the partition's owner may ask of it.
 
-Appends (`appending.py`) and reads are synchronous and run on the loop; fsync and removal go to the executor.
-Nothing here knows leaders or replicas: the owner sets the high watermark, and this module never serves or
-deletes beyond it unasked.
+Appends and reads are synchronous and run on the loop; fsync and removal go to the executor. Nothing here
+knows leaders or replicas: the owner sets the high watermark, and the log never serves or deletes beyond it
+unasked.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from millrace.log.errors import CorruptLog, FileMissing, OffsetOutOfRange
-from millrace.log.partition import retention, segment_swap, time_lookup, truncation
-from millrace.log.partition.aborted_bounds import AbortedBounds
-from millrace.log.partition.appending import LogAppends
-from millrace.log.partition.isolation import isolate_in, past_damage, put_in_quarantine
+from crc32c import crc32c
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_EPOCH, TopicId, TopicPartition
+from millrace.core.override import override
+from millrace.log.batches import checks
+from millrace.log.batches.validation import is_preparation_needed
+from millrace.log.config import INT64_MAX, LogConfig
+from millrace.log.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    LogClosed,
+    LogDirectoryOffline,
+    OffsetOutOfRange,
+    StorageError,
+)
+from millrace.log.partition import appending, reading, retention, segment_swap, time_lookup, truncation
+from millrace.log.partition.appending import STAGED, Appended, stamp, write_prefix
+from millrace.log.partition.flushing import Flushing
+from millrace.log.partition.log_home import LogHome
 from millrace.log.partition.log_slice import EMPTY_SLICE, LogSlice
-from millrace.log.segments.quarantine import DamagedRange
-from millrace.log.segments.segment import Located, Segment
+from millrace.log.partition.log_state import LogState
+from millrace.log.partition.segment_list import SegmentList
+from millrace.log.partition.staging import StagedCallback, Staging
+from millrace.log.partition.tail import Tail
+from millrace.log.segments.group_commit import GroupCommit, Round
+from millrace.log.segments.segment import Segment
 from millrace.log.segments.txn_index import AbortedTransaction
-from millrace.wire.batch_header import HEADER
+from millrace.log.state import producer_snapshots
+from millrace.log.state.epochs import LeaderEpochs
+from millrace.log.state.producer_state import SEQUENCE_MAX, ProducerEntry, ProducerStates
+from millrace.wire.batch_header import (
+    CODEC_MAX,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from millrace.log.partition.segment_swap import CleanableSegment
     from millrace.log.partition.time_lookup import TimestampedOffset
 
+_unpack_header: Final = HEADER.unpack_from
+# A named tuple's own constructor costs twice as much.
+_new_tuple: Final = tuple.__new__
 
-class PartitionLog(LogAppends):
-    """What the owner of a partition may ask of its log."""
 
-    __slots__ = ()
+class PartitionLog:
+    """The batches of one partition in one directory, and what was computed from them. Single writer: the
+    loop's thread.
+
+    Its parts do the work. `segment_list` says which files there are, `tail` writes to the newest of them,
+    `staging` holds batches that are to be written together, `state` knows producers, epochs and aborted
+    transactions, and `flushing` brings it all to the disk. They are for the modules of this package."""
+
+    __slots__ = (
+        "__weakref__",
+        "commits_on_flush",
+        "config",
+        "cut_offset",
+        "first_dirty_offset",
+        "flush_is_due",
+        "flushed_offset",
+        "flushing",
+        "high_watermark",
+        "home",
+        "is_closed",
+        "is_moving",
+        "log_end_offset",
+        "log_start_offset",
+        "path",
+        "prepares_batches",
+        "segment_list",
+        "staged_written",
+        "staging",
+        "state",
+        "tail",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        home: LogHome,
+        path: str,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        segments: list[Segment],
+        *,
+        log_end_offset: int,
+    ) -> None:
+        self.home = home
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.is_closed = False
+        self.log_start_offset = segments[0].base_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = log_end_offset
+        self.flushed_offset = log_end_offset
+        self.first_dirty_offset = 0
+        """Where the next compaction begins; the cleaner keeps it, its checkpoint saves it."""
+        self.is_moving = False
+        """A copy is being made of it in another directory: segments must not be rewritten meanwhile."""
+        self.cut_offset = INT64_MAX
+        """The lowest offset that the log was cut to, for whoever copies it and puts this back."""
+        self.flush_is_due = False
+        """Set by appends once `flush.messages` are not on disk; whoever appends asks for the flush."""
+        self.commits_on_flush = False
+        """With flush.messages=1 nothing may be acknowledged or shown before it is on disk."""
+        self.prepares_batches = False
+        """Whether batches must pass `validation.prepare` before they are appended."""
+        self.staged_written: StagedCallback | None = None
+        """Told of staged batches once they are written, or why they are not. Set by the owner."""
+        self.segment_list = SegmentList(segments)
+        self.staging = Staging(self)
+        self.state = LogState(self)
+        self.tail = Tail(self)
+        self.flushing = Flushing(self)
+        self.set_config(config)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic_partition} {self.log_start_offset}-{self.log_end_offset}>"
+
+    def set_config(self, config: LogConfig) -> None:
+        """Takes effect with the next append."""
+        self.config = config
+        self.commits_on_flush = config.flush_messages == 1
+        self.prepares_batches = is_preparation_needed(config)
+        self.flushing.count_from(self.flushed_offset)
+        for segment in self.segment_list.all:
+            segment.index_interval_bytes = config.index_interval_bytes
+        self.forbid_appends()
+
+    # Appending
+
+    def append_as_leader(
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        refused_bits: int = CONTROL_BIT,
+        token: object = None,
+    ) -> Appended:
+        """Check one producer's batch, give it offsets and write it; on any error nothing is appended. With a
+        token it may be staged: the answer is STAGED, and `staged_written` gets the token with the outcome."""
+        # One function on purpose: each call more would cost 4 % of an append. What is rare stands elsewhere.
+        size = len(batch)
+        if size < HEADER_SIZE:
+            raise InvalidRecord(f"{size} bytes are no record batch")
+        header = _unpack_header(batch)
+        (sent_offset, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp,
+         producer_id, producer_epoch, sequence, count) = header  # fmt: skip
+        config = self.config
+        if length + LENGTH_END != size or magic != MAGIC or sent_offset or count <= 0 or delta != count - 1:
+            raise checks.refusal(batch, config)
+        if attributes & refused_bits or attributes & COMPRESSION_MASK > CODEC_MAX:
+            raise checks.refusal(batch, config)
+        if size > config.max_message_bytes:
+            raise checks.refusal(batch, config)
+        if crc32c(batch[CRC_START:]) != crc:
+            raise CorruptBatch("the checksum of the record batch is wrong")
+        append_time_ms = -1
+        if config.timestamp_log_append:
+            append_time_ms = max_timestamp = now_ms
+            stamp(batch, attributes, now_ms)
+        elif (
+            attributes & TIMESTAMP_TYPE_BIT
+            or max_timestamp - now_ms > config.timestamp_after_max_ms
+            or now_ms - base_timestamp > config.timestamp_before_max_ms
+        ):
+            checks.check_timestamps(attributes, base_timestamp, max_timestamp, now_ms, config)
+
+        # Is it what its producer has to send next, or what it sent before?
+        state, staging = self.state, self.staging
+        entry: ProducerEntry | None = None
+        if producer_id >= 0 and not (producer_id in staging.producers and staging.precedes(header, token)):
+            producers = state.loaded_producers or state.load_producers()
+            entry = producers.entries.get(producer_id)
+            if (
+                entry is None
+                or entry.epoch != producer_epoch
+                or entry.last_sequence + 1 != sequence
+                or entry.current_txn_first_offset >= 0
+            ):
+                original = checks.check_sequence(producers, header)
+                if original is not None:
+                    return Appended(original.base_offset, original.last_offset, append_time_ms, True)
+                entry = None
+
+        # Stage it, or write it behind the last batch.
+        if (token is not None or staging.batches) and staging.stage(
+            batch, header, leader_epoch, max_timestamp, token
+        ):
+            return STAGED
+        segment = self.segment_list.active
+        base_offset = self.log_end_offset
+        if (
+            segment.size_bytes + size > segment.size_limit
+            or base_offset + delta > segment.offset_limit
+            or max_timestamp > segment.timestamp_limit
+            or leader_epoch != state.latest_epoch
+        ):
+            segment = appending.prepare(self, header, leader_epoch, max_timestamp, now_ms)
+            base_offset = self.log_end_offset
+        write_prefix(batch, 0, base_offset, length, leader_epoch)
+        position = segment.size_bytes
+        try:
+            segment.file.write_at(position, batch)
+        except StorageError as error:
+            appending.write_failed(self, segment, error, header, now_ms)
+            raise
+
+        # It is in the file. Both ends move at once, or the next batch would get the same offsets.
+        last_offset = base_offset + delta
+        segment.size_bytes = position + size
+        self.log_end_offset = last_offset + 1
+        segment.note(position, size, base_offset, last_offset, max_timestamp)
+        if entry is not None and not attributes & TRANSACTIONAL_BIT:
+            entry.advance((sequence + delta) & SEQUENCE_MAX, last_offset, delta, max_timestamp, now_ms)
+        elif producer_id >= 0:
+            state.producers.record(header, last_offset, max_timestamp, now_ms)
+        if last_offset >= self.flushing.notice_at:
+            self.flushing.wrote(last_offset)
+        return _new_tuple(Appended, (base_offset, last_offset, append_time_ms, False))
+
+    def write_staged(self) -> MillraceError | None:
+        """Write all staged batches with one call, and tell their owner; if the write fails, none was
+        appended, and the answer says why. Raises nothing: whoever calls it has a request of his own."""
+        return self.staging.write() if self.staging.batches else None
+
+    def append_own(self, batch: memoryview, leader_epoch: int) -> Appended:
+        """Give offsets to a batch that this broker has made, a marker or a coordinator's, and write it.
+
+        Nobody looks at its producer's sequence: it is not the producer who sends it."""
+        return appending.append_own(self, batch, leader_epoch)
+
+    def append_replicated(self, records: memoryview) -> None:
+        """Write batches that have their offsets and epochs already: a leader's, a coordinator's markers."""
+        appending.append_replicated(self, records)
+
+    def forbid_appends(self) -> None:
+        """Let the next append take the slow way, on which it finds out what has changed: the settings, or
+        that the log's home was fenced."""
+        self.segment_list.active.forbid_appends()
+
+    def check_writable(self) -> None:
+        if self.is_closed:
+            raise LogClosed(f"{self.topic_partition} is closed")
+        if self.home.offline_reason is not None:
+            raise LogDirectoryOffline(self.home.path, self.home.offline_reason)
+
+    def require_writable_tail(self) -> None:
+        self.check_writable()
+        self.tail.require_open()
 
     # Reading
 
@@ -46,15 +292,10 @@ class PartitionLog(LogAppends):
             )
         if offset >= limit_offset or offset == log_end_offset:
             return EMPTY_SLICE
-        segment = self._active
+        segment = self.segment_list.active
         recent = segment.recent_offsets
         if not recent or offset < recent[0]:
-            try:
-                return self._read_older(offset, max_bytes, limit_offset, min_one)
-            except (CorruptLog, FileMissing) as error:
-                if not isolate_in(self, error):
-                    raise
-            return past_damage(self, lambda: self._read_older(offset, max_bytes, limit_offset, min_one))
+            return reading.read_older(self, offset, max_bytes, limit_offset, min_one)
         # The tail: start and end are known without looking at the file.
         positions = segment.recent_positions
         number = bisect_right(recent, offset) - 1
@@ -74,113 +315,28 @@ class PartitionLog(LogAppends):
                 end = positions[number + 1]
         return LogSlice(segment.file.handle(), start, end - start, True)
 
-    def _read_older(self, offset: int, max_bytes: int, limit_offset: int, min_one: bool) -> LogSlice:
-        number = max(bisect_right(self._bases, offset) - 1, 0)
-        while number < len(self._segments):
-            segment = self._segments[number]
-            is_last = number + 1 == len(self._segments)
-            found = segment.locate(offset) if segment.size_bytes else None
-            if segment.damage:
-                self._check_damage(segment, offset)
-            if found is None:
-                # Compaction may leave a segment that ends before the next one begins; nothing else does.
-                number += 1
-                if not is_last and offset < self._bases[number] > self.compacted_end:
-                    self._end_is_missing(segment, offset, self._bases[number])
-                continue
-            start = found.position
-            upper = self.log_end_offset if is_last else self._segments[number + 1].base_offset
-            if found.base_offset > offset and found.end == segment.size_bytes:
-                _check_last(segment, found, upper)
-            if found.base_offset >= limit_offset:
-                return EMPTY_SLICE
-            end = segment.size_bytes if limit_offset >= upper else segment.end_before(limit_offset)
-            for damaged in segment.damage:
-                if damaged.position > start:
-                    end = min(end, damaged.position)
-                    break
-            end = segment.boundary(start, end, max_bytes)
-            if end <= start:
-                if not min_one:
-                    return EMPTY_SLICE
-                end = found.end
-            return LogSlice(segment.file.handle(), start, end - start, False, -1 if is_last else upper)
-        return EMPTY_SLICE
-
-    def _end_is_missing(self, segment: Segment, offset: int, upper_offset: int) -> None:
-        """Whatever stood between the last batch of a segment and the next segment is lost."""
-        end_offset = past_damage(self, segment.end_offset)
-        if end_offset >= upper_offset:
-            return
-        missing = DamagedRange(segment.size_bytes, 0, end_offset, upper_offset)
-        put_in_quarantine(self._home.volume, segment, [missing])
-        self._home.damage_found(self)
-        self._check_damage(segment, offset)
-
-    def _check_damage(self, segment: Segment, offset: int) -> None:
-        for damaged in segment.damage:
-            if damaged.first_offset <= offset < damaged.next_offset:
-                raise CorruptLog(
-                    segment.file.path, damaged.position, offset=offset, next_offset=damaged.next_offset
-                )
-
     def range_end(self, found: LogSlice) -> int:
         """An offset that no record of a slice reaches: not far behind its last one, found without reading
         it."""
-        end = found.position + found.size_bytes
-        if found.upper_offset < 0:
-            segment, upper = self._active, self.log_end_offset
-            number = bisect_left(segment.recent_positions, end)
-            if number < len(segment.recent_positions):
-                return segment.recent_offsets[number]
-            if segment.recent_positions:
-                return upper
-        else:
-            upper = found.upper_offset
-            segment = self._segments[max(bisect_left(self._bases, upper) - 1, 0)]
-        index = segment.offset_index
-        following = index.count_below(1, end)
-        if following < index.count:
-            upper = min(upper, segment.base_offset + index.entry(following)[0] + 1)
-        return upper
+        return reading.range_end(self, found)
 
     def is_near_end(self, found: LogSlice, distance_bytes: int) -> bool:
         """Whether at most so many bytes come after a slice. A segment's end counts as far from the log's."""
-        left = self._active.size_bytes - found.position - found.size_bytes
+        left = self.segment_list.active.size_bytes - found.position - found.size_bytes
         return found.upper_offset < 0 and left <= distance_bytes
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that a reader of committed data has to skip between the two offsets."""
-        found: list[AbortedTransaction] = []
-        # Also makes the bounds those of the present segments.
-        self.unread_aborted()
-        number = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self.aborted_bounds.touching(number, end_offset):
-            aborted, is_complete = segment.txn_index.aborted_between(offset, end_offset)
-            found += aborted
-            if is_complete:
-                break
-        return found
+        """Those that a reader of committed records has to skip between the two offsets."""
+        return reading.aborted_transactions(self, offset, end_offset)
 
     def unread_aborted(self) -> list[Segment]:
         """The segments whose aborted transactions a look has to read from the disk: `learn_aborted` does that
         in a thread."""
-        return self.aborted_bounds.unread(self._segments)
-
-    @property
-    def aborted_bounds(self) -> AbortedBounds:
-        if self._aborted_bounds is None:
-            self._aborted_bounds = AbortedBounds()
-        return self._aborted_bounds
+        return self.state.aborted_bounds.unread(self.segment_list.all)
 
     def aborted_replaced(self) -> None:
-        """Indexes of aborted transactions are others than before."""
-        self._aborted_bounds = None
-
-    @property
-    def segment_list(self) -> list[Segment]:
-        """Another list whenever a segment comes or goes."""
-        return self._segments
+        """Tell the log that its indexes of aborted transactions were replaced."""
+        self.state.forget_aborted_bounds()
 
     async def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         """The first record that is not older."""
@@ -190,70 +346,81 @@ class PartitionLog(LogAppends):
         """The youngest record."""
         return await time_lookup.find_max_timestamp(self)
 
-    # The end that readers of committed data see
-
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction has ended; never above the high watermark, which the owner sets."""
         high_watermark = self.high_watermark
-        producers = self._producers
+        producers = self.state.loaded_producers
         if producers is None:
-            producers = self._load_producers()
+            producers = self.state.load_producers()
         if producers.first_unstable_offset < 0 and not producers.ended:
             return high_watermark
         return producers.stable_before(high_watermark)
 
-    # Changing the log's ends
+    # Producers and leader epochs
 
-    async def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on; a batch that holds it goes as a whole."""
-        if self._staged:
-            self.settle()
-        truncation.truncate_to(self, offset)
-        await self._make_cut_last()
+    @property
+    def producers(self) -> ProducerStates:
+        return self.state.producers
 
-    async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything; the next batch gets `offset`."""
-        if self._staged:
-            self.settle()
-        truncation.truncate_fully_and_start_at(self, offset)
-        await self._make_cut_last()
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget the producers that were idle for too long; returns how many."""
+        producers = self.state.loaded_producers
+        return 0 if producers is None else producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
-    async def start_inside(self, records: memoryview) -> None:
-        """Let an empty log begin with batches of which the first holds the log's start in its middle. Its
-        file begins with the whole batch, as after deleting the records before the start."""
-        if self._staged:
-            self.settle()
-        start_offset = self.log_start_offset
-        truncation.truncate_fully_and_start_at(self, HEADER.unpack_from(records)[0])
-        self.append_replicated(records)
-        # Nobody sees the records before the start, here either.
-        self.high_watermark = start_offset
-        retention.advance_log_start(self, start_offset)
-        await self._make_cut_last()
-        await self._home.save_log_start_offsets()
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self.state.epochs
 
-    async def _make_cut_last(self) -> None:
-        try:
-            await self.flush()
-        finally:
-            # Also if that failed for a while: what takes the place of flushed records is not flushed.
-            await self._home.lower_recovery_point(self)
+    @property
+    def latest_epoch(self) -> int:
+        return self.state.epochs.latest
 
-    async def delete_records_before(self, offset: int) -> int:
-        """Move the log's start up to `offset`, which the high watermark bounds; returns the start."""
-        retention.advance_log_start(self, offset)
-        await self._home.save_log_start_offsets()
-        return self.log_start_offset
+    def start_epoch(self, epoch: int) -> None:
+        """From here on batches are written under this leader epoch."""
+        self.state.start_epoch(epoch)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to the one asked for, and where it ends; (-1, -1) if unknown."""
+        return self.state.epochs.end_offset_of(epoch, self.log_end_offset)
+
+    def last_record_epoch(self) -> int:
+        """The leader epoch of the last record, or -1 if the log is empty or does not know."""
+        if self.log_end_offset == self.log_start_offset:
+            return NO_EPOCH
+        return self.state.epochs.epoch_at(self.log_end_offset - 1)
+
+    def adopt(self, producers: ProducerStates | None, epochs: LeaderEpochs | None) -> None:
+        """For recovery: state that was computed while the log was read."""
+        self.state.adopt(producers, epochs)
+
+    # Segments
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is active."""
+        return tuple(self.segment_list.all)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segment_list.size_bytes
+
+    @property
+    def compacted_end(self) -> int:
+        """Up to here offsets may be missing by compaction; behind it every gap is a loss."""
+        return INT64_MAX if self.config.cleanup_compact else self.first_dirty_offset
+
+    def set_segments(self, segments: list[Segment]) -> None:
+        """For the modules that change the list: the last one becomes active."""
+        self.segment_list.replace(segments)
+
+    def roll(self) -> Segment:
+        """Begin a new segment at the end of the log. If that fails, nothing has changed."""
+        return self.tail.roll()
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention by time, by size and by the log's start; returns the number of segments."""
         return retention.delete_old_segments(self, now_ms)
-
-    def expire_producers(self, now_ms: int) -> int:
-        if self._producers is None:
-            return 0
-        return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def cleanable(self) -> list[CleanableSegment]:
         """The sealed segments below the high watermark, for compaction."""
@@ -263,9 +430,147 @@ class PartitionLog(LogAppends):
         """Put `.cleaned` files (by base offset) in the place of segments; False if those are gone."""
         return await segment_swap.replace_segments(self, old, new)
 
+    # Changing the log's ends
 
-def _check_last(segment: Segment, found: Located, upper_offset: int) -> None:
-    """The last batch of a segment, found where another one was looked for, must end before the next one."""
-    header = next(segment.headers(found.position))[1]
-    if header[0] + header[6] >= upper_offset:
-        raise CorruptLog(segment.file.path, found.position, offset=header[0], next_offset=None)
+    async def truncate_to(self, offset: int) -> None:
+        """Forget everything from `offset` on; a batch that holds it goes as a whole."""
+        self.write_staged()
+        truncation.truncate_to(self, offset)
+        await self._make_cut_last()
+
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything; the next batch gets `offset`."""
+        self.write_staged()
+        truncation.truncate_fully_and_start_at(self, offset)
+        await self._make_cut_last()
+
+    async def start_inside(self, records: memoryview) -> None:
+        """Let an empty log begin with batches of which the first holds the log's start in its middle. Its
+        file begins with the whole batch, as after deleting the records before the start."""
+        self.write_staged()
+        start_offset = self.log_start_offset
+        truncation.truncate_fully_and_start_at(self, read_header(records).base_offset)
+        self.append_replicated(records)
+        # Nobody sees the records before the start, here either.
+        self.high_watermark = start_offset
+        retention.advance_log_start(self, start_offset)
+        await self._make_cut_last()
+        await self.home.save_log_start_offsets()
+
+    async def _make_cut_last(self) -> None:
+        """Return when the disk knows that the log was cut."""
+        try:
+            await self.flush()
+        finally:
+            # Also if that failed for a while: what takes the place of flushed records is not flushed.
+            await self.home.lower_recovery_point(self)
+
+    async def delete_records_before(self, offset: int) -> int:
+        """Move the log's start up to `offset`, which the high watermark bounds; returns the start."""
+        retention.advance_log_start(self, offset)
+        await self.home.save_log_start_offsets()
+        return self.log_start_offset
+
+    def end_moved_back(self, offset: int) -> None:
+        """After a truncation: forget whatever was computed from what is gone."""
+        self.log_end_offset = offset
+        self.cut_offset = min(self.cut_offset, offset)
+        self.flushed_offset = min(self.flushed_offset, offset)
+        # What takes the place of the lost records was never compacted.
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.flushing.end_moved_back()
+        self.state.forget_producers()
+        self.state.forget_aborted_bounds()
+        self.tail.cut()
+
+    # Flushing
+
+    def wait_flushed(self, offset: int) -> asyncio.Future[None] | None:
+        """A future for when everything below `offset` is on disk; None if it is already."""
+        return None if offset <= self.flushed_offset else self.flushing.wait(offset)
+
+    async def flush(self) -> None:
+        """Return when all that was appended before the call is on disk, and so is every small file and name
+        that was handed to `sync_later` before it."""
+        await self.flushing.flush()
+
+    def join_flush(self) -> tuple[GroupCommit, Round] | None:
+        """As `flush`, for somebody who brings many logs to the disk at once; None if nothing is to be done or
+        a flush is under way."""
+        return self.flushing.join()
+
+    async def hold_flushes(self) -> None:
+        """Let nothing more reach the disk until `release_flushes`; whoever waits for it waits longer."""
+        await self.flushing.hold()
+
+    def release_flushes(self) -> None:
+        self.flushing.release()
+
+    def sync_later(self, file: str | None = None, *, directory: str | None = None) -> None:
+        """Include a small file or a directory's names in the next flush."""
+        self.flushing.sync_later(file, directory)
+
+    def expect_readers(self) -> None:
+        """Whatever is written may be read again: the page cache is the system's business."""
+        self.flushing.expect_readers()
+
+    def expect_no_readers(self) -> None:
+        """Nobody reads here until this replica leads: only the end stays in the page cache."""
+        self.flushing.expect_no_readers()
+
+    # The end
+
+    async def close(self) -> None:
+        """Flush, leave a snapshot and let go of the files; the log can be trusted at the next start."""
+        if self.is_closed:
+            return
+        self.write_staged()
+        if self.home.offline_reason is None:
+            self.finish_files()
+            await self.flush()
+        self._shut(LogClosed(f"{self.topic_partition} was closed"))
+
+    def finish_files(self) -> None:
+        """Bring all files into the state of an orderly end, as far as this process changed them."""
+        if not self.tail.is_open:
+            return
+        self.state.save_epochs()
+        self.tail.mend()
+        self.segment_list.active.finish_indexes()
+        producers = self.state.loaded_producers
+        if producers is not None and (producers.entries or len(self.segment_list.all) > 1):
+            volume = self.home.volume
+            self.sync_later(
+                producer_snapshots.save_snapshot(volume, self.path, self.log_end_offset, producers)
+            )
+            producer_snapshots.remove_snapshots(volume, self.path, keep=self.segment_list.bases)
+
+    def discard(self) -> None:
+        """Let go without writing anything: the log is deleted, or the process acts as if it had crashed."""
+        self._shut(LogClosed(f"{self.topic_partition} was deleted"))
+
+    def _shut(self, error: LogClosed) -> None:
+        self.is_closed = True
+        # They fail: nothing is written to a closed log.
+        self.write_staged()
+        self.forbid_appends()
+        self.flushing.abandon(error)
+        for segment in self.segment_list.all:
+            segment.forget_indexes()
+
+    def succeed(self, original: PartitionLog) -> None:
+        """Take the place of a log of which this one is a copy, byte for byte, in another directory."""
+        self.log_start_offset = original.log_start_offset
+        self.high_watermark = original.high_watermark
+        self.first_dirty_offset = original.first_dirty_offset
+        # If a power loss takes the new name back, it is the original that counts.
+        self.flushed_offset = original.flushed_offset
+        self.state.succeed(original.state)
+        self.flushing.succeed()
+
+    def retire(self, heir: PartitionLog) -> None:
+        """The heir has taken this one's place: nothing is written here any more, and nobody notices."""
+        self.is_closed = True
+        self.forbid_appends()
+        self.flushing.hand_over(heir.flushing)

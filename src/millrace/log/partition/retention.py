@@ -61,7 +61,7 @@ def _delete_while(log: PartitionLog, is_due: Callable[[Segment, int], bool]) -> 
         doomed += 1
     if doomed and doomed == len(segments):
         try:
-            log.roll_now()
+            log.roll()
         except DiskFull:
             # The others make room, and then there is a next time.
             doomed -= 1
@@ -95,5 +95,5 @@ def _move_start(log: PartitionLog, offset: int) -> None:
         return
     log.log_start_offset = offset
     if log.epochs.truncate_from_start(offset):
-        log.epochs_changed()
+        log.state.epochs_changed()
     log.producers.truncate_from_start(offset)

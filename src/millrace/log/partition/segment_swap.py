@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 class CleanableSegment(NamedTuple):
+    """A segment that compaction may rewrite."""
+
     base_offset: int
     next_offset: int
     """Where the next segment begins."""
@@ -166,7 +168,7 @@ def _end_of_swapped(volume: Volume, directory: str, base_offset: int) -> int:
     end_offset = base_offset + 1
     try:
         for _, header in segment.headers():
-            end_offset = header[0] + header[6] + 1
+            end_offset = header.next_offset
     except CorruptLog:
         pass
     return end_offset

@@ -15,7 +15,7 @@ from millrace.core.lanes import Waits
 from millrace.log.errors import CorruptLog, StorageError
 from millrace.log.segments.detached_segment import DetachedSegment, detached
 from millrace.log.segments.segment import Segment
-from millrace.wire.batch_header import LENGTH_END
+from millrace.wire.batch_header import BatchHeader
 from millrace.wire.record_spans import MalformedBatch
 from millrace.wire.records import Record, read_records
 
@@ -30,6 +30,8 @@ _ATTEMPTS_MAX: Final = 3
 
 
 class TimestampedOffset(NamedTuple):
+    """A record that was found by its time."""
+
     timestamp: int
     offset: int
     leader_epoch: int
@@ -162,24 +164,28 @@ def _find_in(segments: Sequence[DetachedSegment], log_start_offset: int, timesta
         start = max(segment.time_index.offset_before(timestamp_ms - 1), log_start_offset)
         first = segment.start_before(start)
         for position, header in segment.headers(first):
-            if header[8] < timestamp_ms or header[0] + header[6] < log_start_offset:
+            if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
                 continue
             for record in _records(segment, position, header):
                 if record.timestamp >= timestamp_ms and record.offset >= log_start_offset:
-                    return _Found(TimestampedOffset(record.timestamp, record.offset, header[2]), learned)
+                    return _Found(
+                        TimestampedOffset(record.timestamp, record.offset, header.leader_epoch), learned
+                    )
     return _Found(None, learned)
 
 
 def _youngest_in(segments: Sequence[DetachedSegment], log_start_offset: int) -> TimestampedOffset | None:
     (segment,) = segments
     segment.largest_timestamp()
-    best: tuple[int, tuple[int, ...]] | None = None
+    best: tuple[int, BatchHeader] | None = None
     start = segment.start_before(segment.max_timestamp_offset)
     for first in (start, 0):
         for position, header in segment.headers(first):
-            if header[0] + header[6] >= log_start_offset and (best is None or header[8] > best[1][8]):
+            if header.last_offset >= log_start_offset and (
+                best is None or header.max_timestamp > best[1].max_timestamp
+            ):
                 best = position, header
-        if best is not None and best[1][8] >= segment.max_timestamp:
+        if best is not None and best[1].max_timestamp >= segment.max_timestamp:
             break
     if best is None:
         return None
@@ -188,11 +194,11 @@ def _youngest_in(segments: Sequence[DetachedSegment], log_start_offset: int) -> 
     for record in _records(segment, position, header):
         if record.offset >= log_start_offset and (found is None or record.timestamp > found.timestamp):
             found = record
-    return None if found is None else TimestampedOffset(found.timestamp, found.offset, header[2])
+    return None if found is None else TimestampedOffset(found.timestamp, found.offset, header.leader_epoch)
 
 
-def _records(segment: DetachedSegment, position: int, header: tuple[int, ...]) -> list[Record]:
+def _records(segment: DetachedSegment, position: int, header: BatchHeader) -> list[Record]:
     try:
-        return read_records(segment.file.read_at(position, LENGTH_END + header[1]))
+        return read_records(segment.file.read_at(position, header.size_bytes))
     except MalformedBatch as error:
-        raise CorruptLog(segment.file.path, position, offset=header[0], next_offset=None) from error
+        raise CorruptLog(segment.file.path, position, offset=header.base_offset, next_offset=None) from error

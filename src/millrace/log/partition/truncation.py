@@ -37,10 +37,10 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
     _delete_newest_first(log, log.segments[len(kept) :])
     if damaged is not None:
         end_offset = damaged.first_offset
-        _cut(log, active, damaged.position, end_offset)
+        _cut(log, active, damaged.position, end_offset=end_offset)
     elif (found := _locate(log, active, offset)) is not None:
         end_offset = min(offset, found.base_offset)
-        _cut(log, active, found.position, end_offset)
+        _cut(log, active, found.position, end_offset=end_offset)
     else:
         # Compaction may have left no batch that reaches up to the offset.
         end_offset = min(offset, past_damage(log, active.open_tail))
@@ -56,7 +56,7 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
     log.log_start_offset = offset
     _end_at(log, [segment], offset)
     log.epochs.clear()
-    log.epochs_changed()
+    log.state.epochs_changed()
 
 
 def _locate(log: PartitionLog, segment: Segment, offset: int) -> Located | None:
@@ -72,9 +72,9 @@ def _damage_at_end(segment: Segment, offset: int) -> DamagedRange | None:
     return None
 
 
-def _cut(log: PartitionLog, segment: Segment, position: int, end_offset: int) -> None:
+def _cut(log: PartitionLog, segment: Segment, position: int, *, end_offset: int) -> None:
     had_damage = bool(segment.damage)
-    segment.truncate_to(position, end_offset)
+    segment.truncate_to(position, next_offset=end_offset)
     if log.home.volume.exists(segment.path(TXN_INDEX_SUFFIX)):
         # An entry that came back would hide other records, which are to take the place of the lost ones.
         log.sync_later(segment.path(TXN_INDEX_SUFFIX))
@@ -105,5 +105,5 @@ def _end_at(log: PartitionLog, segments: list[Segment], offset: int) -> None:
     log.end_moved_back(offset)
     producer_snapshots.remove_snapshots(log.home.volume, log.path, above=offset)
     if log.epochs.truncate_from_end(offset):
-        log.epochs_changed()
+        log.state.epochs_changed()
     log.sync_later(segments[-1].file.path)

@@ -24,7 +24,6 @@ from millrace.log.segments.txn_index import AbortedTransaction
 from millrace.log.state import producer_snapshots
 from millrace.log.state.producer_state import ProducerStates
 from millrace.log.state.transactions import apply_batch
-from millrace.wire.batch_header import CONTROL_BIT, LENGTH_END
 
 if TYPE_CHECKING:
     from millrace.log.partition.partition_log import PartitionLog
@@ -140,10 +139,10 @@ def _replay_up_to(
             )
         known_position = replay.reached[1] if replay.reached[0] == view.base_offset else 0
         for position, header in view.headers(known_position):
-            if header[0] + header[6] < start or header[0] >= end_offset or header[9] < 0:
+            if header.last_offset < start or header.base_offset >= end_offset or header.producer_id < 0:
                 continue
-            batch = view.file.read_at(position, LENGTH_END + header[1]) if header[5] & CONTROL_BIT else b""
-            aborted = apply_batch(replay.states, header, batch, now_ms=now_ms)
+            batch = view.file.read_at(position, header.size_bytes) if header.is_control else b""
+            aborted = apply_batch(replay.states, header, batch, now_ms)
             if aborted is not None:
                 replay.aborted.setdefault(view.base_offset, []).append(aborted)
         replay.reached = view.base_offset, view.size_bytes

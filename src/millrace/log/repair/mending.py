@@ -19,14 +19,15 @@ from millrace.log.errors import StorageError
 from millrace.log.repair.mended_state import bring_back_state
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
-from millrace.wire.batch_header import LENGTH_END
+from millrace.wire.batch_header import BatchHeader
 
 if TYPE_CHECKING:
     from millrace.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-_Headers: TypeAlias = list[tuple[int, tuple[int, ...]]]
+_Headers: TypeAlias = list[tuple[int, BatchHeader]]
+"""Each with its position in the records."""
 
 
 def damage_of(log: PartitionLog) -> list[tuple[Segment, DamagedRange]]:
@@ -49,11 +50,12 @@ async def mend(log: PartitionLog, segment: Segment, damaged: DamagedRange, recor
     headers = _within(damaged, records)
     if not headers:
         return False
-    copy = records[: headers[-1][0] + LENGTH_END + headers[-1][1][1]]
+    last_position, last_header = headers[-1]
+    copy = records[: last_position + last_header.size_bytes]
     is_whole = len(copy) == damaged.size_bytes
     next_offset = damaged.next_offset
     if is_end and _is_gapless(headers, first_offset=max(damaged.first_offset, log.log_start_offset)):
-        next_offset = _end_offset(headers[-1][1])
+        next_offset = last_header.next_offset
     elif not is_whole:
         return False
     try:
@@ -67,7 +69,7 @@ async def mend(log: PartitionLog, segment: Segment, damaged: DamagedRange, recor
         await asyncio.get_running_loop().run_in_executor(
             log.home.volume.lane(Waits.SYNC, log.path), handle.sync
         )
-        if any(header[9] >= 0 for _, header in headers) and not await bring_back_state(log, damaged):
+        if any(header.producer_id >= 0 for _, header in headers) and not await bring_back_state(log, damaged):
             return False
     except StorageError as error:
         log.home.write_refused(error)
@@ -82,20 +84,18 @@ async def mend(log: PartitionLog, segment: Segment, damaged: DamagedRange, recor
 def _within(damaged: DamagedRange, records: memoryview) -> _Headers:
     """The batches of the damaged offsets, if they are whole and sound."""
     try:
-        headers = split_batches(records, at_least=damaged.first_offset)
+        found = split_batches(records, at_least=damaged.first_offset)
     except MillraceError:
         return []
-    return [found for found in headers if _end_offset(found[1]) <= damaged.next_offset]
-
-
-def _end_offset(header: tuple[int, ...]) -> int:
-    return header[0] + header[6] + 1
+    headers = [(position, BatchHeader._make(header)) for position, _, header in found]
+    return [(position, header) for position, header in headers if header.next_offset <= damaged.next_offset]
 
 
 def _is_gapless(headers: _Headers, *, first_offset: int) -> bool:
-    if headers[0][1][0] > first_offset:
+    (_, first), *_ = headers
+    if first.base_offset > first_offset:
         return False
-    return all(_end_offset(before[1]) == after[1][0] for before, after in pairwise(headers))
+    return all(before.next_offset == after.base_offset for (_, before), (_, after) in pairwise(headers))
 
 
 def _make_room(
@@ -159,7 +159,7 @@ def _index(
     log: PartitionLog, segment: Segment, damaged: DamagedRange, headers: _Headers, *, is_end: bool
 ) -> None:
     """Let the indexes say nothing wrong about the batches that are back."""
-    youngest = max(header[8] for _, header in headers)
+    youngest = max(header.max_timestamp for _, header in headers)
     if is_end:
         # Of an earlier attempt, or made just now of all there is.
         segment.offset_index.truncate_to(damaged.first_offset)
@@ -167,8 +167,13 @@ def _index(
         segment.largest_timestamp()
         segment.unindexed_bytes = segment.index_interval_bytes + 1
         for position, header in headers:
-            size = LENGTH_END + header[1]
-            segment.note(damaged.position + position, size, header[0], _end_offset(header) - 1, header[8])
+            segment.note(
+                damaged.position + position,
+                header.size_bytes,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+            )
         segment.forget_recent()
         segment.finish_indexes()
     elif any(

@@ -33,7 +33,7 @@ from millrace.log.state.epochs import (
 )
 from millrace.log.state.producer_snapshots import load_producers, remove_snapshots
 from millrace.log.state.producer_state import ProducerStates
-from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END
+from millrace.wire.batch_header import HEADER_SIZE, LENGTH_END, read_header
 
 logger: Final = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ _REPORT_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class RecoveredLog:
+    """A log whose files are sound, and what recovery computed from them and did to them."""
+
     segments: list[Segment]
     log_end_offset: int
     epochs: LeaderEpochs
@@ -63,6 +65,19 @@ class _Scan:
     damage: list[DamagedRange] = field(default_factory=list)
 
 
+@dataclass(slots=True, kw_only=True)
+class _ScannedLog:
+    """What was found from the recovery point on."""
+
+    first: int
+    """The number of the first segment that was scanned."""
+    start_offset: int
+    next_offset: int
+    scans: list[_Scan] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """Each leader epoch that batches have, and the offset of the first of them."""
+
+
 def recover_log(
     volume: Volume,
     directory: str,
@@ -80,93 +95,104 @@ def recover_log(
     Up to `compacted_end` a gap before a segment may be compaction's work; behind it, something is missing
     there. Runs in the executor; nobody else uses the files yet.
     """
-    segments = find_segments(volume, directory, first_offset=log_start_offset)
-    for segment in segments:
-        segment.index_interval_bytes = index_interval_bytes
-    first = max(
-        (number for number, segment in enumerate(segments) if segment.base_offset <= recovery_point),
-        default=0,
-    )
-    scans: list[_Scan] = []
-    next_offset = segments[first].base_offset
-    scan_offset = next_offset
-    epochs = load_epochs(volume, directory)
-    seen_epochs: list[tuple[int, int]] = []
-    for number in range(first, len(segments)):
-        segment = segments[number]
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        position = 0
-        if number == first and recovery_point > segment.base_offset:
-            position, scan_offset = _trusted_start(segment, recovery_point)
-            next_offset = scan_offset
-        scan = _scan_segment(
-            segment, position, max(next_offset, segment.base_offset), upper, seen_epochs, on_bytes
-        )
-        next_offset = scan.next_offset
-        scans.append(scan)
-    if next_offset < recovery_point and (first or scans[0].start):
+    segments = _find_segments(volume, directory, log_start_offset, index_interval_bytes)
+    scanned = _scan(segments, recovery_point, on_bytes)
+    if scanned.next_offset < recovery_point and (scanned.first or scanned.scans[0].start):
         # What was flushed cannot end before the point: one of the two is wrong, and all is looked at.
-        logger.error("%s ends at %d, before its recovery point %d", directory, next_offset, recovery_point)
+        logger.error(
+            "%s ends at %d, before its recovery point %d", directory, scanned.next_offset, recovery_point
+        )
         for segment in segments:
             segment.forget_indexes()
-        return recover_log(
-            volume,
-            directory,
-            recovery_point=0,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
-            compacted_end=compacted_end,
-            index_interval_bytes=index_interval_bytes,
-            now_ms=now_ms,
-            on_bytes=on_bytes,
-        )
-    recovered = _settle(
-        volume, segments, first, scans, log_start_offset=log_start_offset, compacted_end=compacted_end
+        segments = _find_segments(volume, directory, log_start_offset, index_interval_bytes)
+        scanned = _scan(segments, 0, on_bytes)
+    recovered = _cut_and_isolate(
+        volume, segments, scanned, log_start_offset=log_start_offset, compacted_end=compacted_end
     )
-    recovered.scanned_bytes = sum(segments[first + i].size_bytes - scan.start for i, scan in enumerate(scans))
-    log_end_offset = recovered.log_end_offset
-    known_starts = () if epochs is None else epochs.starts
-    if epochs is not None:
-        check = partial(is_contradicted, epochs, recovered.segments, end_offset=log_end_offset)
-        is_wrong = past_damage_in(volume, recovered.segments, check, end_offset=log_end_offset)
-        epochs = None if is_wrong else epochs
-    if epochs is None:
-        epochs = past_damage_in(
-            volume,
-            recovered.segments,
-            lambda: epochs_from_batches(recovered.segments),
-            end_offset=log_end_offset,
-        )
-    else:
-        for epoch, offset in seen_epochs:
-            if epoch > epochs.latest:
-                epochs.assign(epoch, offset)
-        epochs.truncate_from_end(log_end_offset)
-    if epochs.starts != known_starts:
-        save_epochs(volume, directory, epochs, durable=True)
-    recovered.epochs = epochs
+    recovered.epochs = _recover_epochs(volume, directory, recovered, scanned.epochs)
     recovered.producers = _recover_producers(
         volume,
         directory,
         recovered.segments,
         log_start_offset=log_start_offset,
-        scan_offset=min(scan_offset, log_end_offset),
-        log_end_offset=log_end_offset,
+        scan_offset=min(scanned.start_offset, recovered.log_end_offset),
+        log_end_offset=recovered.log_end_offset,
         high_watermark=high_watermark,
         now_ms=now_ms,
     )
+    _sync(volume, directory, recovered, recovered.segments[scanned.first :])
+    return recovered
+
+
+def _find_segments(
+    volume: Volume, directory: str, log_start_offset: int, index_interval_bytes: int
+) -> list[Segment]:
+    segments = find_segments(volume, directory, first_offset=log_start_offset)
+    for segment in segments:
+        segment.index_interval_bytes = index_interval_bytes
+    return segments
+
+
+def _scan(segments: list[Segment], recovery_point: int, on_bytes: Callable[[int], None]) -> _ScannedLog:
+    """Check every batch from the recovery point on."""
+    first = max(
+        (number for number, segment in enumerate(segments) if segment.base_offset <= recovery_point),
+        default=0,
+    )
+    position, start_offset = 0, segments[first].base_offset
+    if recovery_point > start_offset:
+        position, start_offset = _trusted_start(segments[first], recovery_point)
+    scanned = _ScannedLog(first=first, start_offset=start_offset, next_offset=start_offset)
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        next_offset = max(scanned.next_offset, segment.base_offset)
+        scan = _scan_segment(
+            segment, position, scanned.epochs, on_bytes, next_offset=next_offset, upper_offset=upper
+        )
+        scanned.scans.append(scan)
+        scanned.next_offset = scan.next_offset
+        position = 0
+    return scanned
+
+
+def _recover_epochs(
+    volume: Volume, directory: str, recovered: RecoveredLog, seen: list[tuple[int, int]]
+) -> LeaderEpochs:
+    """The epochs of the checkpoint and of the batches behind it, or of all batches if those contradict it."""
+    segments, end_offset = recovered.segments, recovered.log_end_offset
+    epochs = load_epochs(volume, directory)
+    known_starts = () if epochs is None else epochs.starts
+    if epochs is not None:
+        check = partial(is_contradicted, epochs, segments, end_offset=end_offset)
+        epochs = None if past_damage_in(volume, segments, check, end_offset=end_offset) else epochs
+    if epochs is None:
+        epochs = past_damage_in(
+            volume, segments, lambda: epochs_from_batches(segments), end_offset=end_offset
+        )
+    else:
+        for epoch, offset in seen:
+            if epoch > epochs.latest:
+                epochs.assign(epoch, offset)
+        epochs.truncate_from_end(end_offset)
+    if epochs.starts != known_starts:
+        save_epochs(volume, directory, epochs, durable=True)
+    return epochs
+
+
+def _sync(volume: Volume, directory: str, recovered: RecoveredLog, scanned: list[Segment]) -> None:
+    """Bring to the disk what recovery has changed."""
     if not (recovered.scanned_bytes or recovered.truncated_bytes or recovered.damage):
         # All of it was flushed before the crash, and with thousands of idle partitions every fsync counts.
-        for segment in recovered.segments[first:]:
+        for segment in scanned:
             segment.forget_indexes()
-        return recovered
-    for segment in recovered.segments[first:]:
+        return
+    for segment in scanned:
         segment.finish_indexes()
         for handle in segment.handles_to_sync(with_indexes=True):
             handle.sync()
         segment.forget_indexes()
     volume.sync_directory(directory)
-    return recovered
 
 
 def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
@@ -178,24 +204,25 @@ def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
         return 0, segment.base_offset
     if position == 0:
         return 0, segment.base_offset
-    header = HEADER.unpack(segment.file.read_at(position, HEADER_SIZE))
+    header = read_header(segment.file.read_at(position, HEADER_SIZE))
     entries = segment.offset_index.entries()
     is_sorted = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-    if not is_sorted or not segment.base_offset <= header[0] <= recovery_point:
+    if not is_sorted or not segment.base_offset <= header.base_offset <= recovery_point:
         return 0, segment.base_offset
-    return position, header[0]
+    return position, header.base_offset
 
 
 def _scan_segment(
     segment: Segment,
     position: int,
-    next_offset: int,
-    upper_offset: int | None,
     seen_epochs: list[tuple[int, int]],
     on_bytes: Callable[[int], None],
+    *,
+    next_offset: int,
+    upper_offset: int | None,
 ) -> _Scan:
     """Check every batch from `position` on, and make the index entries for them."""
-    _reset_indexes(segment, position, next_offset)
+    _reset_indexes(segment, position, next_offset=next_offset)
     scan = _Scan(start=position, good_end=position, next_offset=next_offset)
     reader = BatchReader(
         segment.file.handle().read_at,
@@ -206,24 +233,25 @@ def _scan_segment(
     last_epoch = -1
     unreported = 0
     while position < segment.size_bytes:
-        header = reader.sound_batch(position, scan.next_offset, last_epoch)
-        if header is None:
-            damaged = reader.damage_at(position, scan.next_offset)
+        fields = reader.sound_batch(position, next_offset=scan.next_offset, last_epoch=last_epoch)
+        if fields is None:
+            damaged = reader.damage_at(position, next_offset=scan.next_offset)
             if position + damaged.size_bytes == segment.size_bytes:
                 # Nothing good follows.
                 break
             scan.damage.append(damaged)
             position += damaged.size_bytes
             continue
-        size = LENGTH_END + header[1]
-        segment.note(position, size, header[0], header[0] + header[6], header[8])
-        if header[2] > last_epoch:
-            last_epoch = header[2]
-            seen_epochs.append((last_epoch, header[0]))
+        base_offset, length, epoch, _, _, _, delta, _, max_timestamp, _, _, _, _ = fields
+        size = LENGTH_END + length
+        segment.note(position, size, base_offset, base_offset + delta, max_timestamp)
+        if epoch > last_epoch:
+            last_epoch = epoch
+            seen_epochs.append((epoch, base_offset))
         position += size
         scan.good_end = position
         scan.good_batches += 1
-        scan.next_offset = header[0] + header[6] + 1
+        scan.next_offset = base_offset + delta + 1
         unreported += size
         if unreported >= _REPORT_BYTES:
             on_bytes(unreported)
@@ -234,7 +262,7 @@ def _scan_segment(
     return scan
 
 
-def _reset_indexes(segment: Segment, position: int, next_offset: int) -> None:
+def _reset_indexes(segment: Segment, position: int, *, next_offset: int) -> None:
     if position == 0:
         segment.clear_indexes()
         return
@@ -246,16 +274,16 @@ def _reset_indexes(segment: Segment, position: int, next_offset: int) -> None:
     segment.unindexed_bytes = segment.index_interval_bytes + 1
 
 
-def _settle(
+def _cut_and_isolate(
     volume: Volume,
     segments: list[Segment],
-    first: int,
-    scans: list[_Scan],
+    scanned: _ScannedLog,
     *,
     log_start_offset: int,
     compacted_end: int,
 ) -> RecoveredLog:
     """Cut behind the last good batch, and put in quarantine what is bad before it."""
+    first, scans = scanned.first, scanned.scans
     last = max((number for number, scan in enumerate(scans) if scan.good_batches), default=0)
     recovered = RecoveredLog(
         segments=segments[: first + last + 1],
@@ -292,6 +320,7 @@ def _settle(
                 damaged.next_offset - 1,
             )
             recovered.damage.append((segment.file.path, damaged))
+    recovered.scanned_bytes = sum(segments[first + i].size_bytes - scan.start for i, scan in enumerate(scans))
     return recovered
 
 

@@ -24,7 +24,7 @@ from millrace.log.segments.segment import (
 )
 from millrace.log.segments.time_index import ENTRY as TIME_ENTRY
 from millrace.log.segments.txn_index import AbortedTransaction
-from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+from millrace.wire.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header
 
 SCRATCH_DIRECTORY: Final = "scrub"
 """In a log's directory: where indexes are made again."""
@@ -88,18 +88,19 @@ def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: 
     while position < end:
         damaged = known.get(position)
         if damaged is None:
-            header = reader.sound_batch(position, next_offset, last_epoch)
+            fields = reader.sound_batch(position, next_offset=next_offset, last_epoch=last_epoch)
+            header = None if fields is None else BatchHeader._make(fields)
             if header is not None and not _is_epoch_right(stored, header):
-                if odd_epoch != header[2] and not _has_companion(reader, stored, position, header):
+                if odd_epoch != header.leader_epoch and not _has_companion(reader, stored, position, header):
                     header = None
                 else:
-                    odd_epoch = header[2]
+                    odd_epoch = header.leader_epoch
             if header is not None:
-                position += LENGTH_END + header[1]
-                next_offset = header[0] + header[6] + 1
-                last_epoch, max_timestamp = header[2], max(max_timestamp, header[8])
+                position += header.size_bytes
+                next_offset = header.next_offset
+                last_epoch, max_timestamp = header.leader_epoch, max(max_timestamp, header.max_timestamp)
                 continue
-            damaged = reader.damage_at(position, next_offset)
+            damaged = reader.damage_at(position, next_offset=next_offset)
             damage.append(damaged)
         position += damaged.size_bytes
         next_offset = max(next_offset, damaged.next_offset)
@@ -144,17 +145,20 @@ def scratch_path(directory: str) -> str:
     return f"{directory}/{SCRATCH_DIRECTORY}"
 
 
-def _is_epoch_right(stored: Stored, header: tuple[int, ...]) -> bool:
-    if header[2] < 0 or not stored.epoch_starts or header[0] < stored.epoch_starts[0][1]:
+def _is_epoch_right(stored: Stored, header: BatchHeader) -> bool:
+    if header.leader_epoch < 0 or not stored.epoch_starts or header.base_offset < stored.epoch_starts[0][1]:
         return True
-    known = [epoch for epoch, start_offset in stored.epoch_starts if start_offset <= header[0]]
-    return header[2] == known[-1]
+    known = [epoch for epoch, start_offset in stored.epoch_starts if start_offset <= header.base_offset]
+    return header.leader_epoch == known[-1]
 
 
-def _has_companion(reader: BatchReader, stored: Stored, position: int, header: tuple[int, ...]) -> bool:
+def _has_companion(reader: BatchReader, stored: Stored, position: int, header: BatchHeader) -> bool:
     """Whether the next batch contradicts the checkpoint in the same way. A bit flips in one of them only."""
-    following = reader.sound_batch(position + LENGTH_END + header[1], header[0] + header[6] + 1)
-    return following is not None and following[2] == header[2] and not _is_epoch_right(stored, following)
+    fields = reader.sound_batch(position + header.size_bytes, next_offset=header.next_offset)
+    if fields is None:
+        return False
+    following = BatchHeader._make(fields)
+    return following.leader_epoch == header.leader_epoch and not _is_epoch_right(stored, following)
 
 
 def _are_indexes_right(volume: Volume, stored: Stored, found: Scrubbed) -> bool:
@@ -172,8 +176,8 @@ def _are_indexes_right(volume: Volume, stored: Stored, found: Scrubbed) -> bool:
         data = read_at(position, HEADER_SIZE) if 0 <= position < stored.size_bytes else b""
         if len(data) < HEADER_SIZE:
             return False
-        header = HEADER.unpack(data)
-        if header[3] != MAGIC or header[0] + header[6] != base_offset + relative_offset:
+        header = read_header(data)
+        if header.magic != MAGIC or header.last_offset != base_offset + relative_offset:
             return False
     ages = list(TIME_ENTRY.iter_unpack(times))
     is_sorted = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries)) and all(

@@ -17,6 +17,8 @@ from millrace.log.segments.time_index import TimeIndex
 
 
 class DetachedSegment(Segment):
+    """A segment for a thread: it reads the same files and shares nothing that the log changes."""
+
     __slots__ = ()
 
     @override

@@ -49,9 +49,14 @@ class _Waiter(NamedTuple):
 class Unsynced(Protocol):
     """What the log hands over for one fsync round."""
 
-    path: str
-    log_end_offset: int
-    flushed_offset: int
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def flushed_offset(self) -> int: ...
 
     def begin_sync(self) -> ToSync:
         """Let all that was appended so far be synced: what that takes."""
@@ -64,6 +69,8 @@ class Unsynced(Protocol):
 
 
 class GroupCommit:
+    """The fsyncs of one log, one after the other, and all who wait for them."""
+
     __slots__ = (
         "_idle",
         "_is_held",

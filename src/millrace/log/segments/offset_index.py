@@ -16,24 +16,16 @@ ENTRY_SIZE: Final = ENTRY.size
 
 
 class OffsetIndex(SparseIndex):
+    """From offsets to positions: a segment's `.index` file."""
+
     __slots__ = ("base_offset",)
 
     def __init__(self, file: VolumeFile, *, base_offset: int, stored_size_bytes: int) -> None:
         super().__init__(file, ENTRY, stored_size_bytes=stored_size_bytes)
         self.base_offset = base_offset
 
-    def append(self, last_offset: int, position: int) -> None:
+    def append(self, last_offset: int, *, position: int) -> None:
         self.add(last_offset - self.base_offset, position)
-
-    def position_before(self, offset: int) -> int:
-        """The start of a batch at or before the one that holds `offset`."""
-        found = self.find(0, offset - self.base_offset)
-        return 0 if found is None else found[1]
-
-    def boundary_before(self, position: int) -> int:
-        """The start of a batch at or before `position`."""
-        found = self.find(1, position)
-        return 0 if found is None else found[1]
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above `offset`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from millrace.log.disk.volume import Volume
@@ -23,12 +24,29 @@ _VERSION: Final = 1
 
 
 class DamagedRange(NamedTuple):
+    """Bytes and offsets of a segment that are not served."""
+
     position: int
     size_bytes: int
     """0 where the end of a segment is missing."""
     first_offset: int
     next_offset: int
     """The first offset behind the range that is good."""
+
+
+def bytes_to_skip(damage: Sequence[DamagedRange]) -> dict[int, int]:
+    """How many bytes a reader has to skip, by position. Ranges without bytes are left out: a reader who skips
+    nothing never gets on."""
+    return {damaged.position: damaged.size_bytes for damaged in damage if damaged.size_bytes}
+
+
+def behind_damage(damage: Sequence[DamagedRange], position: int) -> tuple[int, bool]:
+    """The next position outside of damaged ranges, and whether that is another one: an index may name a batch
+    inside a range."""
+    for damaged in damage:
+        if damaged.position <= position < damaged.position + damaged.size_bytes:
+            return damaged.position + damaged.size_bytes, True
+    return position, False
 
 
 def load_damage(volume: Volume, path: str) -> tuple[DamagedRange, ...] | None:

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from millrace.log.segments.quarantine import DamagedRange
 from millrace.log.segments.segment import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX
-from millrace.wire.batch_header import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+from millrace.wire.batch_header import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader
 
 _CHUNK_BYTES: Final = 1024 * 1024
 NO_BOUND: Final = 2**63 - 1
@@ -41,60 +41,75 @@ class BatchReader:
         at = position - self._start
         return memoryview(self._data)[at : at + size_bytes]
 
-    def header(self, position: int) -> tuple[int, ...] | None:
+    def header(self, position: int) -> BatchHeader | None:
         """What stands there, if it can be a header at all."""
+        fields = self._fields(position)
+        return None if fields is None else BatchHeader._make(fields)
+
+    def _fields(self, position: int) -> tuple[int, ...] | None:
+        """As `header`, but plain: a recovery reads the headers of all batches, and unpacking costs less."""
         if position + HEADER_SIZE > self.size_bytes:
             return None
         data = self.bytes_at(position, HEADER_SIZE)
         return HEADER.unpack(data) if len(data) == HEADER_SIZE else None
 
-    def sound_batch(self, position: int, next_offset: int, last_epoch: int = -1) -> tuple[int, ...] | None:
-        """The header, if a whole batch is there whose checksum, offset and epoch are right."""
-        header = self._intact_batch(position, next_offset)
-        if header is None or self.is_contradicted(position, header, next_offset, last_epoch):
+    def sound_batch(self, position: int, *, next_offset: int, last_epoch: int = -1) -> tuple[int, ...] | None:
+        """The fields of the header, if a whole batch is there whose checksum, offset and epoch are right."""
+        fields = self._intact_batch(position, next_offset=next_offset)
+        if fields is None or self.is_contradicted(
+            position, fields, next_offset=next_offset, last_epoch=last_epoch
+        ):
             return None
-        return header
+        return fields
 
-    def _intact_batch(self, position: int, next_offset: int) -> tuple[int, ...] | None:
-        header = self.header(position)
-        if header is None:
+    def _intact_batch(self, position: int, *, next_offset: int) -> tuple[int, ...] | None:
+        fields = self._fields(position)
+        if fields is None:
             return None
-        size = LENGTH_END + header[1]
-        last_offset = header[0] + header[6]
+        base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, _ = fields
+        size = LENGTH_END + length
+        last_offset = base_offset + delta
         if (
-            header[1] < BATCH_LENGTH_MIN
+            length < BATCH_LENGTH_MIN
             or position + size > self.size_bytes
-            or header[3] != MAGIC
-            or header[6] < 0
-            or header[0] < next_offset
+            or magic != MAGIC
+            or delta < 0
+            or base_offset < next_offset
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or last_offset >= self.upper_offset
         ):
             return None
         batch = self.bytes_at(position, size)
-        return header if len(batch) == size and crc32c(batch[CRC_START:]) == header[4] else None
+        return fields if len(batch) == size and crc32c(batch[CRC_START:]) == crc else None
 
     def is_contradicted(
-        self, position: int, header: tuple[int, ...], next_offset: int, last_epoch: int
+        self, position: int, fields: tuple[int, ...], *, next_offset: int, last_epoch: int
     ) -> bool:
         """Whether the batch behind this one fits what was before it, but not this one: then it is this one's
         offset or epoch that is wrong."""
-        following = self.header(position + LENGTH_END + header[1])
-        if following is None or following[3] != MAGIC:
+        base_offset, length, epoch, _, _, _, delta, _, _, _, _, _, _ = fields
+        following = self._fields(position + LENGTH_END + length)
+        if following is None:
             return False
-        overlaps = header[0] + header[6] >= following[0] >= next_offset and header[0] > next_offset
-        is_epoch_odd = header[2] > following[2] >= last_epoch and header[2] != last_epoch
+        following_offset, _, following_epoch, magic, _, _, _, _, _, _, _, _, _ = following
+        if magic != MAGIC:
+            return False
+        overlaps = base_offset + delta >= following_offset >= next_offset and base_offset > next_offset
+        is_epoch_odd = epoch > following_epoch >= last_epoch and epoch != last_epoch
         if not (overlaps or is_epoch_odd):
             return False
-        return self._intact_batch(position + LENGTH_END + header[1], next_offset) is not None
+        return self._intact_batch(position + LENGTH_END + length, next_offset=next_offset) is not None
 
-    def find_sound_batch(self, position: int, next_offset: int) -> int | None:
+    def find_sound_batch(self, position: int, *, next_offset: int) -> int | None:
         """Where the batches go on behind damage, or None if nothing good follows."""
         header = self.header(position)
         if header is not None:
-            following = position + LENGTH_END + header[1]
+            following = position + header.size_bytes
             # The length may have survived. Then what follows is no accident in somebody's payload.
-            if header[1] >= BATCH_LENGTH_MIN and self.sound_batch(following, next_offset) is not None:
+            if (
+                header.batch_length >= BATCH_LENGTH_MIN
+                and self.sound_batch(following, next_offset=next_offset) is not None
+            ):
                 return following
         pattern = _batch_start_pattern(self.base_offset)
         window = position + 1
@@ -102,26 +117,26 @@ class BatchReader:
             data = bytes(self.bytes_at(window, min(_CHUNK_BYTES, self.size_bytes - window)))
             for match in pattern.finditer(data):
                 candidate = window + match.start()
-                found = self.sound_batch(candidate, next_offset)
-                if found is not None and self._chain_holds(candidate, found):
+                found = self.sound_batch(candidate, next_offset=next_offset)
+                if found is not None and self._chain_holds(candidate, BatchHeader._make(found)):
                     return candidate
             window += max(len(data) - HEADER_SIZE, 1)
         return None
 
-    def _chain_holds(self, position: int, header: tuple[int, ...]) -> bool:
+    def _chain_holds(self, position: int, header: BatchHeader) -> bool:
         """Whether another batch or the end of the file follows: bytes of a payload do not look so."""
-        following = position + LENGTH_END + header[1]
+        following = position + header.size_bytes
         if following == self.size_bytes:
             return True
-        return self.sound_batch(following, header[0] + header[6] + 1) is not None
+        return self.sound_batch(following, next_offset=header.next_offset) is not None
 
-    def damage_at(self, position: int, next_offset: int) -> DamagedRange:
+    def damage_at(self, position: int, *, next_offset: int) -> DamagedRange:
         """The range from a damaged batch to the next good one, or to the end of the file."""
-        resume = self.find_sound_batch(position, next_offset)
+        resume = self.find_sound_batch(position, next_offset=next_offset)
         header = None if resume is None else self.header(resume)
         if resume is None or header is None:
             return DamagedRange(position, self.size_bytes - position, next_offset, self.upper_offset)
-        return DamagedRange(position, resume - position, next_offset, header[0])
+        return DamagedRange(position, resume - position, next_offset, header.base_offset)
 
 
 def _batch_start_pattern(base_offset: int) -> re.Pattern[bytes]:

@@ -17,12 +17,12 @@ from millrace.log.disk.volume import FileHandle, Volume, VolumeFile
 from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk, StorageError
 from millrace.log.segments.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from millrace.log.segments.offset_index import OffsetIndex
-from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange
+from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, behind_damage, bytes_to_skip
 from millrace.log.segments.sparse_index import STORE_AT_BYTES
 from millrace.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.segments.time_index import TimeIndex
 from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex, encode_aborted
-from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
+from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -151,6 +151,14 @@ class Segment:
         """Send the next append to the owner's slow path."""
         self.size_limit = _NEVER_FITS
 
+    def has_room(self, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether a batch still belongs into this segment."""
+        return (
+            self.size_bytes + size <= self.size_limit
+            and last_offset <= self.offset_limit
+            and max_timestamp <= self.timestamp_limit
+        )
+
     def note(self, position: int, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Keep the indexes and the memory of recent batches in step with a batch that was written.
 
@@ -219,7 +227,8 @@ class Segment:
         self.forget_recent()
 
     def finish_indexes(self) -> None:
-        """Enter the largest timestamp, as Kafka does on roll and close, and write all entries out."""
+        """Enter the largest timestamp, as Kafka does when it rolls or closes a segment, and write all entries
+        out."""
         self.store_aborted()
         if self.size_bytes == 0:
             return
@@ -234,14 +243,13 @@ class Segment:
     def locate(self, offset: int) -> Located | None:
         """The batch that holds `offset`, or the first one behind it; None if all batches end before it."""
         if offset <= self.base_offset:
-            return self._walk(0, offset, INT64_MAX)
+            return self._walk(0, offset=offset)
         hint = self._hints.get(offset) if self._hints else None
-        if hint is not None:
-            return self._walk(hint, offset, INT64_MAX)
-        entry = self.offset_index.find(0, offset - self.base_offset)
+        entry = self.offset_index.find(0, offset - self.base_offset) if hint is None else None
         if entry is None:
-            return self._walk(0, offset, INT64_MAX)
-        return self._walk(entry[1], offset, INT64_MAX, entry[0])
+            return self._walk(hint or 0, offset=offset)
+        indexed_offset, position = entry
+        return self._walk(position, offset=offset, indexed_offset=indexed_offset)
 
     def end_before(self, limit_offset: int) -> int:
         """Where the batches whose base offset is below `limit_offset` end."""
@@ -257,45 +265,49 @@ class Segment:
             return end
         entry = self.offset_index.find(1, target)
         if entry is None or entry[1] <= start:
-            found = self._walk(start, INT64_MAX, target)
+            found = self._walk(start, end_max=target)
         else:
-            found = self._walk(entry[1], INT64_MAX, target, entry[0])
+            found = self._walk(entry[1], end_max=target, indexed_offset=entry[0])
         if found is None:
             return end
-        self._remember_hint(found.base_offset, found.position)
+        self._remember_hint(found)
         return min(found.position, end)
 
     def start_before(self, offset: int) -> int:
         """The start of a batch at or before the one that holds `offset`; the index's word is checked."""
-        entry = self.offset_index.find(0, offset - self.base_offset)
-        if entry is None:
-            return 0
-        self._check_entry(*entry)
-        return entry[1]
+        return self._checked_start(self.offset_index.find(0, offset - self.base_offset))
 
     def boundary_before(self, position: int) -> int:
         """The start of a batch at or before `position`; the index's word is checked."""
-        entry = self.offset_index.find(1, position)
+        return self._checked_start(self.offset_index.find(1, position))
+
+    def _checked_start(self, entry: tuple[int, int] | None) -> int:
         if entry is None:
             return 0
-        self._check_entry(*entry)
-        return entry[1]
+        self._check_entry(entry)
+        _, position = entry
+        return position
 
-    def _check_entry(self, relative_offset: int, position: int) -> None:
+    def _check_entry(self, entry: tuple[int, int]) -> None:
         """Raise if the index says something else about the batch there than the batch itself."""
-        if self.damage and any(
-            damaged.position <= position < damaged.position + damaged.size_bytes for damaged in self.damage
-        ):
+        relative_offset, position = entry
+        _, is_damaged = behind_damage(self.damage, position)
+        if is_damaged:
             return
         data = self.file.read_at(position, HEADER_SIZE) if 0 <= position < self.size_bytes else b""
         if len(data) == HEADER_SIZE:
-            header = HEADER.unpack(data)
-            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative_offset:
+            header = read_header(data)
+            if header.magic == MAGIC and header.last_offset == self.base_offset + relative_offset:
                 return
         raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
 
     def _walk(
-        self, position: int, offset: int, end_max: int, indexed_offset: int | None = None
+        self,
+        position: int,
+        *,
+        offset: int = INT64_MAX,
+        end_max: int = INT64_MAX,
+        indexed_offset: int | None = None,
     ) -> Located | None:
         """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`.
 
@@ -307,8 +319,8 @@ class Segment:
         read_at = self.file.handle().read_at
         damage = None
         if self.damage:
-            damage = self._damaged_bytes()
-            position, is_moved = self._behind_damage(position)
+            damage = bytes_to_skip(self.damage)
+            position, is_moved = behind_damage(self.damage, position)
             if is_moved:
                 indexed_offset = None
         if indexed_offset is not None and not 0 <= position < size_bytes:
@@ -336,12 +348,12 @@ class Segment:
                 indexed_offset = None
             if next_offset > offset or end > end_max:
                 if base_offset > offset:
-                    self._check_gap(position, end, next_offset)
+                    self._check_gap(position, end, next_offset=next_offset)
                 return Located(position, end, base_offset)
             position = end
         return None
 
-    def _check_gap(self, position: int, end: int, next_offset: int) -> None:
+    def _check_gap(self, position: int, end: int, *, next_offset: int) -> None:
         """Where a batch was looked for, the first one behind it was found: by compaction, or because its
         offset has changed. Then it reaches into the next batch."""
         following = self.file.read_at(end, HEADER_SIZE) if end + HEADER_SIZE <= self.size_bytes else b""
@@ -350,14 +362,21 @@ class Segment:
             if magic == MAGIC and base_offset < next_offset:
                 raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
 
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of the batches from a batch's start on. Damaged ranges are left out, and an
         offset that is not behind those before it is damage."""
+        for at, fields in self.plain_headers(position, end):
+            yield at, BatchHeader._make(fields)
+
+    def plain_headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `headers`, for those who read many: the fields of BatchHeader, to be unpacked into names."""
         end = self.size_bytes if end is None else end
         next_offset, offset_max = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
         read_at = self.file.handle().read_at
-        damage = self._damaged_bytes()
-        position, _ = self._behind_damage(position)
+        damage = bytes_to_skip(self.damage)
+        position, _ = behind_damage(self.damage, position)
         chunk = b""
         chunk_start = position
         while position < end:
@@ -371,41 +390,31 @@ class Segment:
                 at = 0
                 if len(chunk) < HEADER_SIZE:
                     raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
-            header: tuple[int, ...] = HEADER.unpack_from(chunk, at)
-            length, last_offset = header[1], header[0] + header[6]
+            fields: tuple[int, ...] = HEADER.unpack_from(chunk, at)
+            base_offset, length, _, magic, _, _, delta, _, _, _, _, _, _ = fields
+            last_offset = base_offset + delta
             if (
                 length < BATCH_LENGTH_MIN
-                or header[3] != MAGIC
+                or magic != MAGIC
                 or position + LENGTH_END + length > end
-                or not next_offset <= header[0] <= last_offset <= offset_max
+                or not next_offset <= base_offset <= last_offset <= offset_max
             ):
-                raise CorruptLog(self.file.path, position, offset=header[0], next_offset=None)
-            yield position, header
+                raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
+            yield position, fields
             next_offset = last_offset + 1
             position += LENGTH_END + length
 
     def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:
-        """What is not to be served from now on; positions that were remembered may lie in it."""
+        """Serve these ranges no more. Positions that were remembered may lie in them, and are forgotten."""
         self.damage = damage
         self._hints = None
         self.forget_recent()
 
-    def _behind_damage(self, position: int) -> tuple[int, bool]:
-        """A position that the index gives may lie within a range of several batches."""
-        for damaged in self.damage:
-            if damaged.position <= position < damaged.position + damaged.size_bytes:
-                return damaged.position + damaged.size_bytes, True
-        return position, False
-
-    def _damaged_bytes(self) -> dict[int, int]:
-        """How many bytes to pass over, by position: nobody gets past a range without any."""
-        return {damaged.position: damaged.size_bytes for damaged in self.damage if damaged.size_bytes}
-
-    def _remember_hint(self, base_offset: int, position: int) -> None:
+    def _remember_hint(self, found: Located) -> None:
         hints = self._hints
         if hints is None:
             hints = self._hints = {}
-        hints[base_offset] = position
+        hints[found.base_offset] = found.position
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
 
@@ -462,7 +471,7 @@ class Segment:
                 self.rebuild_indexes()
             return
         try:
-            self._check_entry(*index.entry(index.count - 1))
+            self._check_entry(index.entry(index.count - 1))
         except CorruptLog:
             self.rebuild_indexes()
 
@@ -472,8 +481,9 @@ class Segment:
         recent = self.recent_offsets, self.recent_positions
         self.recent_offsets, self.recent_positions = [], []
         try:
-            for position, header in self.headers():
-                self.note(position, LENGTH_END + header[1], header[0], header[0] + header[6], header[8])
+            for position, fields in self.plain_headers():
+                base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ = fields
+                self.note(position, LENGTH_END + length, base_offset, base_offset + delta, max_timestamp)
         except CorruptLog:
             # Half an index is legal, and slow for good: the next use makes it again.
             self._offset_index = self._time_index = None
@@ -508,20 +518,20 @@ class Segment:
         self.unindexed_bytes = 0
         self.forget_recent()
         for position, header in self.headers(indexed):
-            if header[0] != next_offset:
+            if header.base_offset != next_offset:
                 self.forget_recent()
-            next_offset = header[0] + header[6] + 1
-            self.recent_offsets.append(header[0])
+            next_offset = header.next_offset
+            self.recent_offsets.append(header.base_offset)
             self.recent_positions.append(position)
-            self.unindexed_bytes += LENGTH_END + header[1]
-            if header[8] > self.max_timestamp:
-                self.max_timestamp = header[8]
+            self.unindexed_bytes += header.size_bytes
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = next_offset - 1
         for damaged in self.damage:
             next_offset = max(next_offset, damaged.next_offset)
         del self.recent_offsets[:-_RECENT_MAX], self.recent_positions[:-_RECENT_MAX]
         for _, header in self.headers(0):
-            self.first_timestamp = header[8]
+            self.first_timestamp = header.max_timestamp
             break
         return next_offset
 
@@ -529,7 +539,7 @@ class Segment:
         """The offset behind the last batch that is there, of a closed segment."""
         end_offset = self.base_offset
         for _, header in self.headers(self.start_before(INT64_MAX)) if self.size_bytes else ():
-            end_offset = header[0] + header[6] + 1
+            end_offset = header.next_offset
         return max([end_offset, *(damaged.next_offset for damaged in self.damage)])
 
     def retention_timestamp(self) -> int:
@@ -552,7 +562,7 @@ class Segment:
     def path(self, suffix: str) -> str:
         return segment_path(self.directory, self.base_offset, suffix)
 
-    def truncate_to(self, position: int, next_offset: int) -> None:
+    def truncate_to(self, position: int, *, next_offset: int) -> None:
         """Cut the file at a batch boundary; the batches from `next_offset` on are gone."""
         self.file.truncate(position)
         self.size_bytes = position
@@ -570,8 +580,7 @@ class Segment:
         """Open files for an fsync elsewhere.
 
         The active segment's indexes need none: a crash builds them again. Its log sees to the index of
-        aborted transactions, which is built again only from the recovery point on.
-        """
+        aborted transactions, which is built again only from the recovery point on."""
         handles = [self.file.handle()]
         if with_indexes and self.size_bytes:
             handles += [index.file.handle() for index in (self.offset_index, self.time_index)]

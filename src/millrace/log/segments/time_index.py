@@ -16,6 +16,8 @@ ENTRY_SIZE: Final = ENTRY.size
 
 
 class TimeIndex(SparseIndex):
+    """From timestamps to offsets: a segment's `.timeindex` file."""
+
     __slots__ = ("_last_offset", "_last_timestamp", "base_offset")
 
     def __init__(self, file: VolumeFile, *, base_offset: int, stored_size_bytes: int) -> None:

@@ -31,6 +31,8 @@ NOTHING_ABORTED: Final = INT64_MAX
 
 
 class AbortedTransaction(NamedTuple):
+    """Readers of committed records skip what its producer wrote from its first to its last offset."""
+
     producer_id: int
     first_offset: int
     last_offset: int
@@ -101,11 +103,6 @@ class TxnIndex:
     @property
     def file(self) -> VolumeFile:
         return self._file
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether all entries are in the file."""
-        return not self._waiting
 
     @property
     def is_known(self) -> bool:

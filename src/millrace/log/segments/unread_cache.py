@@ -20,6 +20,8 @@ STEP_BYTES: Final = 1024 * 1024
 
 
 class CachedRange(NamedTuple):
+    """Bytes of an open file that need not stay in the page cache."""
+
     file: FileHandle
     position: int
     size_bytes: int

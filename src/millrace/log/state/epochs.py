@@ -15,6 +15,7 @@ from millrace.core.ids import NO_EPOCH
 from millrace.log.disk.volume import Volume
 from millrace.log.errors import FileMissing
 from millrace.log.segments.checkpoints import format_lines, parse_lines
+from millrace.wire.batch_header import BatchHeader
 
 if TYPE_CHECKING:
     from millrace.log.segments.segment import Segment
@@ -24,6 +25,8 @@ _CHECKED_MAX: Final = 4
 
 
 class EpochStart(NamedTuple):
+    """A leader epoch, and the offset of its first record."""
+
     epoch: int
     start_offset: int
 
@@ -121,16 +124,20 @@ def is_contradicted(epochs: LeaderEpochs, segments: Sequence[Segment], *, end_of
         if start_offset > end_offset:
             return True
         found = _header_at(segments, start_offset)
-        if found is not None and 0 <= found[2] != epoch and (found[0] <= start_offset or found[2] < epoch):
+        if (
+            found is not None
+            and 0 <= found.leader_epoch != epoch
+            and (found.base_offset <= start_offset or found.leader_epoch < epoch)
+        ):
             return True
         # Where the log's start was moved into an epoch, this one began before it.
         before = _header_at(segments, start_offset - 1) if number and start_offset > 0 else None
-        if before is not None and before[0] < start_offset and before[2] >= epoch:
+        if before is not None and before.base_offset < start_offset and before.leader_epoch >= epoch:
             return True
     return False
 
 
-def _header_at(segments: Sequence[Segment], offset: int) -> tuple[int, ...] | None:
+def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
     """Of the batch that holds an offset, or of the first one behind it."""
     number = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
     for segment in segments[number:]:
@@ -151,7 +158,8 @@ def epochs_from_batches(segments: Sequence[Segment]) -> LeaderEpochs:
     for segment in segments:
         if segment.size_bytes == 0:
             continue
-        for _, header in segment.headers():
-            if header[2] > epochs.latest:
-                epochs.assign(header[2], header[0])
+        for _, fields in segment.plain_headers():
+            base_offset, _, epoch, _, _, _, _, _, _, _, _, _, _ = fields
+            if epoch > epochs.latest:
+                epochs.assign(epoch, base_offset)
     return epochs

@@ -16,7 +16,7 @@ from millrace.log.segments.segment import SNAPSHOT_SUFFIX, Segment, segment_path
 from millrace.log.segments.txn_index import AbortedTransaction
 from millrace.log.state.producer_state import ProducerStates, decode_snapshot, encode_snapshot
 from millrace.log.state.transactions import apply_batch
-from millrace.wire.batch_header import CONTROL_BIT, LENGTH_END
+from millrace.wire.batch_header import CONTROL_BIT, LENGTH_END, BatchHeader
 
 logger: Final = logging.getLogger(__name__)
 
@@ -113,23 +113,28 @@ def load_producers(
 
 def _has_markers(segments: list[Segment], start: int, end: int) -> bool:
     """Whether transactions may have ended between the two offsets. Few batches lie there after most ends."""
-    return any(header[5] & CONTROL_BIT for _, _, header in _batches_between(segments, start, end))
+    for _, _, fields in _batches_between(segments, start, end):
+        if BatchHeader._make(fields).is_control:
+            return True
+    return False
 
 
 def _batches_between(
     segments: list[Segment], start: int, end: int
 ) -> Iterator[tuple[Segment, int, tuple[int, ...]]]:
-    """Segment, position and header of every batch of a producer that has an id."""
+    """Segment, position and header of every batch of a producer that has an id. The header is plain: a start
+    after a crash reads many."""
     if start >= end:
         return
     for number, segment in enumerate(segments):
         is_behind = number + 1 < len(segments) and segments[number + 1].base_offset <= start
         if is_behind or segment.base_offset >= end or segment.size_bytes == 0:
             continue
-        for position, header in segment.headers(segment.start_before(start)):
+        for position, fields in segment.plain_headers(segment.start_before(start)):
+            base_offset, _, _, _, _, _, delta, _, _, producer_id, _, _, _ = fields
             # A batch that the log's start cuts in two counts: its producer goes on behind it.
-            if header[0] + header[6] >= start and header[0] < end and header[9] >= 0:
-                yield segment, position, header
+            if base_offset + delta >= start and base_offset < end and producer_id >= 0:
+                yield segment, position, fields
 
 
 def replay(
@@ -144,15 +149,16 @@ def replay(
 ) -> None:
     """Apply the batches from offset `start` up to `end`. As when they were appended, a transaction is kept in
     mind while its marker is not committed: the marker may still be cut off."""
-    for segment, position, header in _batches_between(segments, start, end):
-        if not header[5] & CONTROL_BIT:
-            states.replay(header, now_ms=now_ms)
+    for segment, position, fields in _batches_between(segments, start, end):
+        base_offset, length, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = fields
+        last_offset = base_offset + delta
+        if not attributes & CONTROL_BIT:
+            states.record(fields, last_offset, timestamp, now_ms)
             continue
-        first_offset = states.open_since(header[9])
-        last_offset = header[0] + header[6]
-        records = segment.file.read_at(position, LENGTH_END + header[1])
-        aborted = apply_batch(states, header, records, now_ms=now_ms)
-        if first_offset >= 0 and states.open_since(header[9]) < 0 and last_offset >= high_watermark:
+        first_offset = states.open_since(producer_id)
+        records = segment.file.read_at(position, LENGTH_END + length)
+        aborted = apply_batch(states, fields, records, now_ms)
+        if first_offset >= 0 and states.open_since(producer_id) < 0 and last_offset >= high_watermark:
             states.transaction_ended(first_offset, last_offset, high_watermark)
         if aborted is not None:
             on_aborted(segment, aborted)
@@ -166,10 +172,9 @@ def remember_older_batches(states: ProducerStates, segments: list[Segment], end_
             continue
         stop = segment.end_before(end_offset)
         start = segment.boundary_before(max(stop - budget, 0))
-        headers = [header for _, header in segment.headers(start, stop)][-_BACKFILL_BATCHES_MAX:]
-        for header in reversed(headers):
-            if header[9] >= 0:
-                states.remember_older(header)
+        headers = [fields for _, fields in segment.plain_headers(start, stop)][-_BACKFILL_BATCHES_MAX:]
+        for fields in reversed(headers):
+            states.remember_older(fields)
         budget -= stop - start
         if budget <= 0:
             return

@@ -28,6 +28,8 @@ _SNAPSHOT_VERSION: Final = 1
 
 
 class RememberedBatch(NamedTuple):
+    """A batch that its producer may send again."""
+
     last_sequence: int
     last_offset: int
     offset_delta: int
@@ -40,6 +42,8 @@ class RememberedBatch(NamedTuple):
 
 
 class ProducerEntry:
+    """What one producer wrote last, in one partition."""
+
     __slots__ = (
         "batches",
         "coordinator_epoch",
@@ -64,6 +68,18 @@ class ProducerEntry:
     @property
     def last_offset(self) -> int:
         return self.batches[-1][1] if self.batches else -1
+
+    def advance(
+        self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int, now_ms: int
+    ) -> None:
+        """Remember the producer's next batch, of the epoch that this entry is for."""
+        self.last_sequence = last_sequence
+        self.last_timestamp = timestamp
+        self.last_append_ms = now_ms
+        batches = self.batches
+        batches.append((last_sequence, last_offset, offset_delta, timestamp))
+        if len(batches) > BATCHES_REMEMBERED:
+            del batches[0]
 
 
 class ProducerStates:
@@ -122,36 +138,27 @@ class ProducerStates:
             raise OutOfOrderSequence(producer_id, expected=expected, sequence=first_sequence)
         return None
 
-    def record(
-        self,
-        producer_id: int,
-        *,
-        epoch: int,
-        last_sequence: int,
-        last_offset: int,
-        offset_delta: int,
-        timestamp: int,
-        is_transactional: bool,
-        now_ms: int,
-    ) -> None:
-        """Remember a data batch that was appended (or found in the log)."""
+    def record(self, header: tuple[int, ...], last_offset: int, timestamp: int, now_ms: int) -> None:
+        """Remember a producer's data batch: its header as it was sent, and what it got in the log."""
+        _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = header
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            entry = self.entry_in(producer_id, epoch)
+        entry.advance(add_to_sequence(sequence, delta), last_offset, delta, timestamp, now_ms)
+        if attributes & TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
+            entry.current_txn_first_offset = last_offset - delta
+            if self.first_unstable_offset < 0:
+                self.first_unstable_offset = last_offset - delta
+
+    def entry_in(self, producer_id: int, epoch: int) -> ProducerEntry:
+        """What is known of a producer in this epoch: nothing yet, if it comes with a new one."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
-        entry.last_sequence = last_sequence
-        entry.last_timestamp = timestamp
-        entry.last_append_ms = now_ms
-        batches = entry.batches
-        batches.append((last_sequence, last_offset, offset_delta, timestamp))
-        if len(batches) > BATCHES_REMEMBERED:
-            del batches[0]
-        if is_transactional and entry.current_txn_first_offset < 0:
-            entry.current_txn_first_offset = last_offset - offset_delta
-            if self.first_unstable_offset < 0:
-                self.first_unstable_offset = entry.current_txn_first_offset
+        return entry
 
     def expect(self, producer_id: int, *, epoch: int, sequence: int, now_ms: int) -> None:
         """A batch could not be stored: of a producer that is not known yet, this one must come first. Else
@@ -180,31 +187,14 @@ class ProducerStates:
         self._find_first_unstable()
         return first_offset
 
-    def replay(self, header: tuple[int, ...], *, now_ms: int) -> None:
-        """Take over a data batch read from the log, given its unpacked header."""
-        base_offset, attributes, delta, timestamp = header[0], header[5], header[6], header[8]
-        producer_id, epoch, first_sequence = header[9], header[10], header[11]
-        if producer_id < 0 or attributes & CONTROL_BIT:
-            return
-        self.record(
-            producer_id,
-            epoch=epoch,
-            last_sequence=add_to_sequence(first_sequence, delta),
-            last_offset=base_offset + delta,
-            offset_delta=delta,
-            timestamp=timestamp,
-            is_transactional=bool(attributes & TRANSACTIONAL_BIT),
-            now_ms=now_ms,
-        )
-
     def remember_older(self, header: tuple[int, ...]) -> None:
         """Add an earlier batch of a known producer that its snapshot, which holds only one, left out."""
-        base_offset, delta, timestamp = header[0], header[6], header[8]
-        entry = self.entries.get(header[9])
-        if entry is None or header[5] & CONTROL_BIT or header[10] != entry.epoch:
+        base_offset, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
+        entry = self.entries.get(producer_id)
+        if entry is None or attributes & CONTROL_BIT or epoch != entry.epoch:
             return
         last_offset = base_offset + delta
-        older = (add_to_sequence(header[11], delta), last_offset, delta, timestamp)
+        older = (add_to_sequence(sequence, delta), last_offset, delta, timestamp)
         position = sum(1 for batch in entry.batches if batch[1] < last_offset)
         if position == len(entry.batches) or entry.batches[position][1] == last_offset:
             return

@@ -36,36 +36,40 @@ class EndMarker(NamedTuple):
 
 
 class Marker(NamedTuple):
+    """How a transaction ended, as its marker in the log says."""
+
     is_commit: bool
     coordinator_epoch: int
 
 
 def apply_batch(
-    states: ProducerStates, header: tuple[int, ...], batch: bytes | memoryview, *, now_ms: int
+    states: ProducerStates, header: tuple[int, ...], batch: bytes | memoryview, now_ms: int
 ) -> AbortedTransaction | None:
     """Take a batch of the log over into the producers' state; the aborted transaction if it ended one so.
 
     `batch` is only looked at if the header says that it is a control batch.
     """
-    if not header[5] & CONTROL_BIT:
-        states.replay(header, now_ms=now_ms)
+    base_offset, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, _, _ = header
+    last_offset = base_offset + delta
+    if not attributes & CONTROL_BIT:
+        if producer_id >= 0:
+            states.record(header, last_offset, timestamp, now_ms)
         return None
     marker = read_marker(batch)
     if marker is None:
         return None
     first_offset = states.record_marker(
-        header[9],
-        epoch=header[10],
+        producer_id,
+        epoch=epoch,
         coordinator_epoch=marker.coordinator_epoch,
-        timestamp=header[8],
+        timestamp=timestamp,
         now_ms=now_ms,
     )
     if marker.is_commit or first_offset < 0:
         return None
-    last_offset = header[0] + header[6]
     unstable = states.first_unstable_offset
     return AbortedTransaction(
-        header[9], first_offset, last_offset, unstable if unstable >= 0 else last_offset + 1
+        producer_id, first_offset, last_offset, unstable if unstable >= 0 else last_offset + 1
     )
 
 

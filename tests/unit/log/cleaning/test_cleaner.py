@@ -217,7 +217,7 @@ def test_a_crash_after_cleaning_keeps_sequences_and_offsets(tmp_path: Path) -> N
             log = broker.create()
             fill(log, 30, keys=1, producer_id=7)
             fill(log, 30, keys=1)
-            await log.roll()
+            log.roll()
             fill(log, 1, keys=1)
             assert await broker.cleaner.clean_dirtiest()
             assert log.producers.entries[7].last_sequence == 29
@@ -262,9 +262,9 @@ def test_young_undecided_and_uncommitted_records_are_not_touched(tmp_path: Path)
             log = broker.create(config=replace(CONFIG, min_compaction_lag_ms=1000))
             fill(log, 30)
             middle = log.segments[-1].base_offset
-            await log.roll()
+            log.roll()
             fill(log, 30, timestamp=START + 5000)
-            await log.roll()
+            log.roll()
             assert assess(log, START + 999).dirty_bytes == 0
             case = assess(log, START + 5500)
             assert middle < case.end_offset < log.segments[-1].base_offset
@@ -281,7 +281,7 @@ def test_young_undecided_and_uncommitted_records_are_not_touched(tmp_path: Path)
                 transactional=True,
             )
             log.append_as_leader(memoryview(bytearray(open_transaction)), 0, START)
-            await log.roll()
+            log.roll()
             log.high_watermark = 61
             assert log.last_stable_offset == 60
             assert assess(log, START).end_offset <= 60

@@ -17,7 +17,6 @@ from millrace.core.ids import TopicPartition
 from millrace.log.config import LogConfig
 from millrace.log.directories.directory_settings import DirectorySettings
 from millrace.log.directories.log_directory import LogDirectory
-from millrace.log.disk.volume import DiskVolume
 from millrace.log.errors import DirectoryLocked, DirectoryMismatch, LogClosed
 from millrace.log.partition.layout import deleted_directory_name, parse_directory_name
 from millrace.log.partition.partition_log import PartitionLog
@@ -29,12 +28,15 @@ from tests.unit.log.support import (
     OTHER_TOPIC_ID,
     PARTITION,
     TOPIC_ID,
+    AtOnce,
     CountingIds,
     Disk,
     FixedClock,
     append,
     read_values,
 )
+from tests.unit.log.unsynced import UnsyncedVolume
+from tests.unit.metadata.virtual_time import run_virtually
 
 
 def test_an_identity_is_made_once_and_checked_after(disk: Disk, sim_volume: SimVolume) -> None:
@@ -182,6 +184,7 @@ def test_the_background_sleeps_while_nothing_happens(
     monkeypatch.setattr(checkpoints, "write_offsets", counted_write)
 
     async def work() -> None:
+        asyncio.get_running_loop().set_default_executor(AtOnce())
         await directory.open()
         await directory.load(lambda partition: LogConfig())
         log = directory.create(PARTITION, TOPIC_ID, LogConfig())
@@ -201,17 +204,16 @@ def test_the_background_sleeps_while_nothing_happens(
         background.cancel()
         await asyncio.gather(background, return_exceptions=True)
 
-    asyncio.run(work())
+    run_virtually(work())
 
 
 def test_thousands_of_idle_logs_cost_little(tmp_path: Path) -> None:
     """Few bytes each, no open file, and a start that reads none of them."""
     count = 300
     config = LogConfig()
-    volume = DiskVolume(open_files_max=50)
     loop = asyncio.new_event_loop()
 
-    def directory() -> LogDirectory:
+    def directory(volume: UnsyncedVolume) -> LogDirectory:
         found = LogDirectory(
             volume, str(tmp_path), clock=FixedClock(), ids=CountingIds(), random_source=random.Random(1)
         )
@@ -219,20 +221,18 @@ def test_thousands_of_idle_logs_cost_little(tmp_path: Path) -> None:
         loop.run_until_complete(found.load(lambda partition: config))
         return found
 
-    first = directory()
+    volume = UnsyncedVolume(open_files_max=50)
+    first = directory(volume)
     for number in range(count):
         log = first.create(TopicPartition("many", number), TOPIC_ID, config)
         append(log, b"one")
         assert volume.pool.open_count <= 50
-    for log in first.logs.values():
-        log.finish_files()
-        log.flushed_offset = log.log_end_offset
-        log._files_to_sync = log._directories_to_sync = None
     loop.run_until_complete(first.close())
+    volume = UnsyncedVolume(open_files_max=50)
 
     gc.collect()
     tracemalloc.start()
-    second = directory()
+    second = directory(volume)
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -48,7 +48,7 @@ class Scrubbing:
                 )
                 sequence += 2
                 leader.append_marker(EndMarker(7, 0, number % 2 == 0, 0, 1), NOW_MS)
-            leader.log.roll_now()
+            leader.log.roll()
         leader.append(batch_of(b"active"), NOW_MS)
         leader.append(batch_of(b"last"), NOW_MS)
         self.disk.run(leader.log.flush())

@@ -43,7 +43,7 @@ def learn(disk: Disk, log: PartitionLog) -> None:
 
 def looked_into(log: PartitionLog, end_offset: int) -> list[int]:
     assert log.unread_aborted() == []
-    return [segment.base_offset for segment in log.aborted_bounds.touching(0, end_offset)]
+    return [segment.base_offset for segment in log.state.aborted_bounds.touching(0, end_offset)]
 
 
 def test_only_segments_with_transactions_of_the_range_are_looked_into(

@@ -39,7 +39,7 @@ class Aborted:
                 if (number, step) == (1, 1):
                     end(log, LONG, ControlType.ABORT)
             if number < 2:
-                self.disk.run(log.roll())
+                log.roll()
         self.disk.run(log.flush())
         self.right = told_to_readers(log)
         assert len(self.right[-1]) == 10

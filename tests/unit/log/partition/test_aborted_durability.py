@@ -46,7 +46,7 @@ def test_a_power_loss_takes_no_entry(rolls: bool) -> None:
     for number in range(3):
         abort_one(leader, number)
         if rolls:
-            leader.log.roll_now()
+            leader.log.roll()
     for number in range(3):
         leader.append(batch_of(b"plain %d" % number), NOW_MS)
     before = aborted_offsets(leader.log)

@@ -148,7 +148,7 @@ def test_a_refused_first_batch_is_not_overtaken_by_those_in_flight_behind_it(
     def send(sequence: int) -> None:
         batch = batch_of(b"%d" % sequence, producer_id=5, sequence=sequence)
         log.append_as_leader(batch, 0, NOW_MS, token=sequence if staged else None)
-        failure = log.settle()
+        failure = log.write_staged()
         log.high_watermark = log.log_end_offset
         if failure is not None:
             raise failure

@@ -12,8 +12,8 @@ from millrace.core.errors import MillraceError
 from millrace.log.config import LogConfig
 from millrace.log.errors import DiskFailed, StorageError
 from millrace.log.partition.appending import STAGED
-from millrace.log.partition.log_files import StagedBatch
 from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.partition.staging import StagedBatch
 from millrace.log.segments import segment as segment_module
 from millrace.log.segments.segment import Segment
 from millrace.sim.volume import SimVolume
@@ -36,7 +36,7 @@ def _lead(log: PartitionLog, number: int) -> None:
 
 def _stage(log: PartitionLog, number: int) -> None:
     log.append_as_leader(batch_of(b"%d" % number), 0, NOW_MS, token=number)
-    log.settle()
+    log.write_staged()
 
 
 def _write_own(log: PartitionLog, number: int) -> None:
@@ -89,7 +89,7 @@ class Owner:
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.told: list[tuple[object, type[MillraceError] | None]] = []
-        log.settled = self._settled
+        log.staged_written = self._settled
 
     def stage(self, token: str, producer_id: int, sequence: int) -> bool:
         batch = batch_of(token.encode(), producer_id=producer_id, sequence=sequence)
@@ -115,7 +115,7 @@ def test_a_bug_behind_the_write_is_told_to_all_who_staged_and_doubles_nothing(
     monkeypatch.setattr(Segment, "note", fail_at_third)
     for number in range(1, 5):
         assert owner.stage(f"token {number}", producer_id=number, sequence=0)
-    assert isinstance(log.settle(), DiskFailed)
+    assert isinstance(log.write_staged(), DiskFailed)
     assert owner.told == [(f"token {number}", DiskFailed) for number in range(1, 5)]
     monkeypatch.setattr(Segment, "note", original)
 
@@ -160,7 +160,7 @@ def test_an_owner_that_fails_does_not_fail_the_next_append(disk: Disk) -> None:
     def fail(staged: list[StagedBatch], error: MillraceError | None) -> None:
         raise RuntimeError("a bug")
 
-    log.settled = fail
+    log.staged_written = fail
     assert owner.stage("one", producer_id=1, sequence=0)
     _lead(log, 2)
     log.high_watermark = log.log_end_offset
@@ -174,10 +174,10 @@ def test_a_roll_that_fails_leaves_no_file_for_the_next_start(disk: Disk, sim_vol
         _lead(log, number)
     sim_volume.fail("truncate", errno.ENOSPC, path_contains=".log")
     with pytest.raises(StorageError):
-        disk.run(log.roll())
+        log.roll()
     for number in range(5, 10):
         _lead(log, number)
-    disk.run(log.roll())
+    log.roll()
     _lead(log, 10)
     disk.abandon()
     disk.open()

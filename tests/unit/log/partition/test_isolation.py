@@ -41,7 +41,7 @@ class Stored:
                     sequence=offset,
                 )
                 assert number < BATCHES
-            self.disk.run(log.roll())
+            log.roll()
         append(log, b"active", timestamp=NOW_MS + 1000)
         self.wanted = read_values(log)
         self.batch_size = log.segments[1].size_bytes // BATCHES
@@ -136,7 +136,7 @@ def test_retention_goes_past_a_flipped_header(stored: Stored) -> None:
     stored.disk.config = LogConfig(index_interval_bytes=100, retention_ms=-1, retention_bytes=1500)
     stored.disk.open()
     log = stored.log()
-    assert log._producers is None
+    assert log.state.loaded_producers is None
     assert stored.disk.directory.enforce_retention(NOW_MS) > 0
     assert log.log_start_offset > 0
 

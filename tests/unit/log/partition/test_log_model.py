@@ -82,7 +82,7 @@ class LogModel(RuleBasedStateMachine):
             self.log.append_as_leader(batch, max(self.log.latest_epoch, 0), NOW_MS, token=value)
             self.batches[offset] = (value,)
             offset += 1
-        self.log.settle()
+        self.log.write_staged()
         assert self.log.log_end_offset == offset
         self.log.high_watermark = offset
 
@@ -103,7 +103,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.disk.run(self.log.roll())
+        self.log.roll()
 
     @rule()
     def flush(self) -> None:

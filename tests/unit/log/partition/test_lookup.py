@@ -166,16 +166,14 @@ def test_an_index_finds_what_a_scan_finds(tmp_path: Path, seed: int) -> None:
         offset += draw.randrange(1, 50)
         position += draw.randrange(1, 5000)
         entries.append((offset, position))
-        index.append(1000 + offset, position)
+        index.append(1000 + offset, position=position)
         if draw.random() < 0.002:
             index.store()
     for _ in range(500):
         asked = draw.randrange(offset + 100)
-        wanted = max((entry for entry in entries if entry[0] <= asked), default=(0, 0))[1]
-        assert index.position_before(1000 + asked) == wanted
+        assert index.find(0, asked) == max((entry for entry in entries if entry[0] <= asked), default=None)
         asked = draw.randrange(position + 100)
-        wanted = max((entry[1] for entry in entries if entry[1] <= asked), default=0)
-        assert index.boundary_before(asked) == wanted
+        assert index.find(1, asked) == max((entry for entry in entries if entry[1] <= asked), default=None)
     index.truncate_to(1000 + entries[1500][0])
     assert index.entries() == entries[:1500]
     index.trim_file()

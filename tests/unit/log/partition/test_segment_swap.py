@@ -22,7 +22,7 @@ def three_segments(disk: Disk) -> PartitionLog:
     for start in (0, 10, 20):
         for number in range(start, start + 10):
             append(log, b"%d" % number)
-        disk.run(log.roll())
+        log.roll()
     disk.run(log.flush())
     return log
 

@@ -11,8 +11,8 @@ from millrace.core.errors import MillraceError
 from millrace.log.config import LogConfig
 from millrace.log.errors import DiskFull, LogClosed, OutOfOrderSequence
 from millrace.log.partition.appending import STAGED
-from millrace.log.partition.log_files import StagedBatch
 from millrace.log.partition.partition_log import PartitionLog
+from millrace.log.partition.staging import StagedBatch
 from millrace.sim.volume import SimVolume
 from tests.unit.log.support import NOW_MS, Disk, append, batch_of, read_values
 
@@ -24,7 +24,7 @@ class Owner:
         self.log = log
         self.written: list[tuple[object, int, int]] = []
         self.failed: list[tuple[object, type[MillraceError]]] = []
-        log.settled = self._settled
+        log.staged_written = self._settled
 
     def stage(self, token: object, *values: bytes, producer_id: int = -1, sequence: int = 0) -> bool:
         """Whether the batch is staged; if not, it is written already."""
@@ -55,7 +55,7 @@ def test_nothing_of_a_staged_batch_is_seen_before_it_is_written(owner: Owner) ->
     assert owner.stage("two", b"c", producer_id=4)
     assert (log.log_end_offset, log.size_bytes, owner.written) == (1, size_bytes, [])
     assert log.producers.entries == {}
-    log.settle()
+    log.write_staged()
     assert owner.written == [("one", 1, 2), ("two", 3, 3)]
     assert read_values(log) == [(0, b"first"), (1, b"a"), (2, b"b"), (3, b"c")]
     assert {number: entry.last_sequence for number, entry in log.producers.entries.items()} == {3: 1, 4: 0}
@@ -73,7 +73,7 @@ def test_one_write_serves_all(owner: Owner, sim_volume: SimVolume, monkeypatch: 
     monkeypatch.setattr(type(file), "write_at", count)
     for number in range(10):
         owner.stage(number, b"x")
-    owner.log.settle()
+    owner.log.write_staged()
     assert len(writes) == 1
     assert [token for token, _, _ in owner.written] == list(range(10))
 
@@ -82,7 +82,7 @@ def test_a_producers_next_batch_is_staged_behind_its_first(owner: Owner) -> None
     for sequence in range(4):
         assert owner.stage(sequence, b"%d" % sequence, producer_id=3, sequence=sequence)
     assert owner.written == []
-    owner.log.settle()
+    owner.log.write_staged()
     assert [token for token, _, _ in owner.written] == [0, 1, 2, 3]
     assert owner.log.producers.entries[3].last_sequence == 3
 
@@ -123,7 +123,7 @@ def _append_own(owner: Owner, _: Disk) -> None:
 
 
 def _roll(owner: Owner, disk: Disk) -> None:
-    disk.run(owner.log.roll())
+    owner.log.roll()
 
 
 def _close(owner: Owner, disk: Disk) -> None:
@@ -148,14 +148,14 @@ def test_a_full_disk_fails_all_of_them_and_leaves_nothing_behind(owner: Owner, s
     for number in range(3):
         owner.stage(number, bytes(200), producer_id=number)
     sim_volume.fail("write", errno.ENOSPC, path_contains=".log")
-    log.settle()
+    log.write_staged()
     assert owner.failed == [(0, DiskFull), (1, DiskFull), (2, DiskFull)]
     assert read_values(log) == [(0, b"first")]
     assert [entry.batches for entry in log.producers.entries.values()] == [[], [], []]
     # The producers try again (the first batch after a failure is written alone), and nothing is missing, torn
     # or doubled.
     assert [owner.stage(number, b"again", producer_id=number) for number in range(3)] == [False, True, True]
-    log.settle()
+    log.write_staged()
     assert [entry[:2] for entry in owner.written] == [(1, 2), (2, 3)]
     log.high_watermark = log.log_end_offset
     assert read_values(log) == [(0, b"first"), (1, b"again"), (2, b"again"), (3, b"again")]
@@ -172,7 +172,7 @@ def test_a_full_segment_is_rolled_between_staged_batches(disk: Disk) -> None:
     disk.config = LogConfig(segment_bytes=1000, retention_ms=-1)
     owner = Owner(disk.log())
     staged = sum(owner.stage(number, bytes(150)) for number in range(30))
-    owner.log.settle()
+    owner.log.write_staged()
     assert 10 < staged < 30
     assert len(owner.log.segments) > 4
     assert [offset for offset, _ in read_values(owner.log)] == list(range(30))
@@ -181,7 +181,7 @@ def test_a_full_segment_is_rolled_between_staged_batches(disk: Disk) -> None:
 def test_staged_batches_survive_a_restart(owner: Owner, disk: Disk) -> None:
     for number in range(5):
         owner.stage(number, b"%d" % number, producer_id=number)
-    owner.log.settle()
+    owner.log.write_staged()
     disk.abandon()
     disk.open()
     log = disk.log()

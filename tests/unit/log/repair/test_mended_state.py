@@ -36,7 +36,7 @@ class Transactions:
         self.send_idempotent(leader)
         leader.append(batch_of(b"plain"), NOW_MS)
         whole = leader.log.read(0, 1 << 20, 6, True).read()
-        leader.log.roll_now()
+        leader.log.roll()
         leader.append(batch_of(b"later"), NOW_MS)
         self.aborted = self.log_aborted(leader.log)
         assert [first for _, first, _ in self.aborted] == [ABORTED_DATA]

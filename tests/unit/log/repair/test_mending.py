@@ -31,7 +31,7 @@ class Damaged:
             positions.append(log.segments[0].size_bytes)
             append(log, value, b"more of " + value)
         self.whole = log.read(0, 1 << 20, log.high_watermark, True).read()
-        self.disk.run(log.roll())
+        log.roll()
         append(log, b"fourth")
         start, end = positions[1], positions[2]
         self.segment.file.write_at(start + 70, b"!!!!")
@@ -106,7 +106,7 @@ class Holed:
                 offset = log.log_end_offset
                 append(log, b"%02d" % offset, bytes(40), timestamp=NOW_MS + offset * 10 + number)
             self.content.append(log.segments[-1].file.read_at(0, 1 << 20))
-            self.disk.run(log.roll())
+            log.roll()
         append(log, b"active")
         self.wanted = read_values(log)
         self.size = len(self.content[0]) // 4

@@ -33,7 +33,7 @@ def grow(index: OffsetIndex, model: list[tuple[int, int]], count: int, choose: r
     for _ in range(count):
         offset += choose.randrange(1, 40)
         position += choose.randrange(4097, 9000)
-        index.append(offset, position)
+        index.append(offset, position=position)
         model.append((offset, position))
 
 
@@ -56,10 +56,9 @@ def test_searches_agree_with_a_plain_list_while_the_index_grows_and_is_cut(tmp_p
             offset = choose.randrange(-1, model[-1][0] + 10)
             position = choose.randrange(model[-1][1] + 10_000)
             number = bisect_right(model, (offset, 2**40))
-            assert index.position_before(offset) == (model[number - 1][1] if number else 0)
-            positions = [each for _, each in model]
-            number = bisect_right(positions, position)
-            assert index.boundary_before(position) == (positions[number - 1] if number else 0)
+            assert index.find(0, offset) == (model[number - 1] if number else None)
+            number = bisect_right([each for _, each in model], position)
+            assert index.find(1, position) == (model[number - 1] if number else None)
 
 
 def test_a_search_that_was_here_before_reads_its_last_block_only(tmp_path: Path) -> None:
@@ -71,15 +70,15 @@ def test_a_search_that_was_here_before_reads_its_last_block_only(tmp_path: Path)
     grow(index, model, 20_000, choose)
     index.store()
     for _ in range(2_000):
-        index.position_before(choose.randrange(model[-1][0]))
+        index.find(0, choose.randrange(model[-1][0]))
     reads = file.reads
     for _ in range(100):
-        index.position_before(choose.randrange(model[-1][0]))
+        index.find(0, choose.randrange(model[-1][0]))
     assert file.reads - reads <= 100
     grow(index, model, 600, choose)
     index.store()
     reads = file.reads
     for _ in range(100):
-        index.position_before(choose.randrange(model[-1][0]))
+        index.find(0, choose.randrange(model[-1][0]))
     # A block or two are new; what was known of the others still is.
     assert file.reads - reads <= 103

@@ -17,7 +17,7 @@ from millrace.broker.network.connection import Slot
 from millrace.broker.wire_errors import error_code, error_message, record_errors
 from millrace.core.errors import MillraceError
 from millrace.log.partition.appending import STAGED
-from millrace.log.partition.log_files import StagedBatch
+from millrace.log.partition.staging import StagedBatch
 from millrace.wire.framing import response_frame
 from millrace.wire.produce_codec import PartitionResult, TopicResult, encode_response, encode_single_success
 
@@ -133,7 +133,7 @@ class Staging:
         partitions, self._partitions = self._partitions, {}
         for partition in partitions:
             # It raises nothing: one partition's trouble leaves no other's requests unanswered.
-            partition.log.settle()
+            partition.log.write_staged()
         self.is_worthwhile = self._largest > 1
         self._largest = 0
 

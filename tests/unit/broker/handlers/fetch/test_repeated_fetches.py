@@ -303,7 +303,7 @@ def test_batches_that_were_staged_come_together(broker: Broker) -> None:
             for _ in range(3):
                 assert topic.partition.append(batch(b"x"), NOW_MS, token=object()) is STAGED
             assert consumer.answer() is None
-            topic.partition.log.settle()
+            topic.partition.log.write_staged()
             await asyncio.sleep(0)
             assert consumer.answer() == topic.first_answer(offset, 17)
 
@@ -636,7 +636,7 @@ def test_whatever_comes_the_consumer_sees_the_log(
                 for _ in range(2 if kind == "two" else 1):
                     token = object() if kind == "staged" else None
                     partition.append(batch(value), NOW_MS, token=token)
-                partition.log.settle()
+                partition.log.write_staged()
                 for _ in range(3):
                     await asyncio.sleep(0)
                 if waits:

@@ -243,7 +243,7 @@ def test_a_flush_that_cannot_begin_forgets_no_file(
     for _ in range(3):
         append(log, b"first")
     log.start_epoch(1)
-    log._are_epochs_saved = False
+    log.state.are_epochs_saved = False
     sim_volume.fail(operation, code, path_contains=file, times=1)
     with contextlib.suppress(StorageError):
         disk.run(log.flush())
@@ -265,19 +265,19 @@ def test_a_flush_that_lacks_descriptors_leaves_all_it_was_to_sync_to_the_next(
     """The log's own name in the data directory, the small file with the topic's id, and the files' names."""
     log = disk.log()
     append(log, b"first")
-    files, directories = list(log._files_to_sync or ()), list(log._directories_to_sync or ())
+    files, directories = list(log.flushing._files or ()), list(log.flushing._directories or ())
     assert f"{log.path}/{checkpoints.PARTITION_METADATA}" in files
     assert sorted(directories) == [disk.path, log.path]
     sim_volume.fail(operation, errno.EMFILE, path_contains=".log", times=1)
     with pytest.raises(TooManyOpenFiles):
         disk.run(log.flush())
     assert log.flushed_offset == 0
-    assert set(files) <= set(log._files_to_sync or ())
-    assert sorted(log._directories_to_sync or ()) == sorted(directories)
+    assert set(files) <= set(log.flushing._files or ())
+    assert sorted(log.flushing._directories or ()) == sorted(directories)
     disk.run(log.flush())
     assert log.flushed_offset == 1
-    assert not log._files_to_sync
-    assert not log._directories_to_sync
+    assert not log.flushing._files
+    assert not log.flushing._directories
 
 
 def test_a_truncation_returns_when_its_cut_is_on_the_disk(

@@ -57,7 +57,7 @@ def ask_about(surveys: Sequence[Surveyed], belongs_to: BelongsTo) -> tuple[Verdi
     )
 
 
-def settle_duplicates(volume: Volume, surveys: Sequence[Surveyed], known: Sequence[Verdict]) -> None:
+def resolve_duplicates(volume: Volume, surveys: Sequence[Surveyed], known: Sequence[Verdict]) -> None:
     """Decide for every partition. In a thread, which has the surveys for itself."""
     belongs = {(topic, topic_id): verdict for topic, topic_id, verdict in known}
     for _, _, found in surveys:
