@@ -13,7 +13,15 @@ from typing import Final, NamedTuple, Protocol
 from millrace.core.ids import TopicId
 from millrace.core.limits import REQUEST_PARTITIONS_MAX
 from millrace.wire.errors import MalformedRequest
-from millrace.wire.framing import NodeEndpoint, encode_endpoints, read_uvarint, skip_tags, uvarint
+from millrace.wire.framing import (
+    FLEXIBLE_RESPONSE_HEAD,
+    RESPONSE_HEAD,
+    NodeEndpoint,
+    encode_endpoints,
+    read_uvarint,
+    skip_tags,
+    uvarint,
+)
 
 VERSIONS: Final = (4, 18)
 SESSIONS_FROM: Final = 7
@@ -50,6 +58,8 @@ _DIVERGING: Final = struct.Struct(">iq")
 
 
 class FetchPartition(NamedTuple):
+    """One partition that a request asks for, and from which offset on."""
+
     partition: int
     current_leader_epoch: int
     fetch_offset: int
@@ -59,6 +69,8 @@ class FetchPartition(NamedTuple):
 
 
 class FetchTopic(NamedTuple):
+    """Partitions of one topic that a request asks for."""
+
     topic: str
     """The name; empty where the request names the topic by id."""
     topic_id: TopicId | None
@@ -66,12 +78,16 @@ class FetchTopic(NamedTuple):
 
 
 class ForgottenTopic(NamedTuple):
+    """Partitions of one topic that a session shall no longer hold."""
+
     topic: str
     topic_id: TopicId | None
     partitions: tuple[int, ...]
 
 
 class FetchRequest(NamedTuple):
+    """A request of any version. Fields that the version lacks have the defaults of the protocol."""
+
     replica_id: int
     replica_epoch: int
     max_wait_ms: int
@@ -104,6 +120,8 @@ class Slice(Protocol):
 
 
 class PartitionData(NamedTuple):
+    """What an answer says of one partition."""
+
     partition: int
     error_code: int
     high_watermark: int
@@ -119,6 +137,8 @@ class PartitionData(NamedTuple):
 
 
 class TopicData(NamedTuple):
+    """What an answer says of one topic."""
+
     topic: str
     topic_id: TopicId | None
     partitions: list[PartitionData]
@@ -362,33 +382,46 @@ def encode_error(error_code: int, session_id: int, version: int) -> bytes:
     return head + (b"\1\0" if version >= FLEXIBLE_FROM else b"\0\0\0\0")
 
 
-def encode_single(
-    correlation_id: int, session_id: int, version: int, topic: TopicData
-) -> tuple[bytes, bytes] | None:
-    """What stands before and behind the records in the commonest answer: records of one partition.
-
-    None where something about the answer is not common: then `encode_response` is to be used.
-    """
-    data = topic.partitions[0]
-    records = data.records
-    if (
-        version < FLEXIBLE_FROM
-        or records is None
-        or data.aborted
-        or data.current_leader is not None
-        or data.diverging_epoch is not None
-    ):
-        return None
-    before = before_sole_records(
-        correlation_id,
-        session_id,
-        (topic.topic, topic.topic_id),
-        (data.partition, data.high_watermark, data.last_stable_offset, data.log_start_offset),
-        records.size_bytes,
-        tells_aborted=data.aborted is not None,
-        preferred_read_replica=data.preferred_read_replica,
-    )
-    return before, BEHIND_SOLE_RECORDS
+def encode_frame(
+    correlation_id: int,
+    topics: list[TopicData],
+    session_id: int,
+    version: int,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> list[bytes | Slice]:
+    """The whole frame of an answer as chunks: bytes and, between them, the slices of records in the order in
+    which they are sent. The first chunk is bytes."""
+    if version >= FLEXIBLE_FROM and len(topics) == 1 and len(topics[0].partitions) == 1:
+        topic = topics[0]
+        data = topic.partitions[0]
+        if (
+            data.records is not None
+            and data.error_code == 0
+            and not data.aborted
+            and data.current_leader is None
+            and data.diverging_epoch is None
+        ):
+            # The commonest answer by far: records of one partition, and nothing unusual about them.
+            before = before_sole_records(
+                correlation_id,
+                session_id,
+                (topic.topic, topic.topic_id if version >= TOPIC_IDS_FROM else None),
+                (data.partition, data.high_watermark, data.last_stable_offset, data.log_start_offset),
+                data.records.size_bytes,
+                tells_aborted=data.aborted is not None,
+                preferred_read_replica=data.preferred_read_replica,
+            )
+            return [before, data.records, BEHIND_SOLE_RECORDS]
+    chunks = encode_response(topics, session_id, version, endpoints)
+    size = body_size(chunks)
+    if version >= FLEXIBLE_FROM:
+        head = FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id, 0)
+    else:
+        head = RESPONSE_HEAD.pack(size + 4, correlation_id)
+    first = chunks[0]
+    assert isinstance(first, bytes), first
+    chunks[0] = head + first
+    return chunks
 
 
 def before_sole_records(
