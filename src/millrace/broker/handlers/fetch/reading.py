@@ -245,6 +245,8 @@ def _is_news(target: FetchTarget, data: PartitionData) -> bool:
         data.records is not None
         or data.error_code != 0
         or data.diverging_epoch is not None
+        # Without it the answer would be empty, and the consumer would ask again at once, without end.
+        or data.preferred_read_replica >= 0
         or data.high_watermark != target.told_high_watermark
         or data.log_start_offset != target.told_log_start_offset
     )
