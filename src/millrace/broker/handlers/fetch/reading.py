@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.broker.network.fetch_sessions import FetchPlan, FetchTarget
@@ -46,8 +47,8 @@ class Reading:
         self._stats = stats
         self._request = request
         self._plan = plan
-        self.results: list[tuple[FetchTarget, Partition | None, PartitionData]] = []
-        self.partitions: list[Partition] = []
+        self.results: Sequence[tuple[FetchTarget, Partition | None, PartitionData]] = ()
+        self.partitions: Sequence[Partition] = ()
         """Those of the results that this broker has."""
         self.size_bytes = 0
         self.is_urgent = False
@@ -57,8 +58,9 @@ class Reading:
         all of them are read on the spot."""
 
     def read(self) -> None:
-        self.results = results = []
-        self.partitions = partitions = []
+        results: list[tuple[FetchTarget, Partition | None, PartitionData]] = []
+        partitions: list[Partition] = []
+        self.results, self.partitions = results, partitions
         self.is_urgent = False
         if self.unread_aborted:
             self.unread_aborted = []
@@ -134,7 +136,8 @@ class Reading:
         log = partition.log
         partition.stats.fetches += 1
         try:
-            partition.check_epoch(target.current_leader_epoch)
+            if target.current_leader_epoch not in (-1, partition.leader_epoch):
+                partition.check_epoch(target.current_leader_epoch)
             if request.replica_id >= 0:
                 return self._not_a_replica(target, partition)
             if not partition.leads_alone:

@@ -46,7 +46,6 @@ class Fetch:
         "_deadline",
         "_is_waiting",
         "_newest",
-        "_newest_end",
         "_pending_bytes",
         "_plan",
         "_reading",
@@ -66,10 +65,10 @@ class Fetch:
         self._deadline: asyncio.TimerHandle | None = None
         self._is_waiting = False
         self._pending_bytes = 0
-        self._stable_offsets: list[int] = []
-        """Of the partitions, when a reader of committed records began to wait."""
-        self._newest = b""
-        self._newest_end = 0
+        self._stable_offsets: Sequence[int] = ()
+        """The last stable offsets of the partitions, when a reader of committed records began to wait."""
+        self._newest: tuple[int, bytes] | None = None
+        """The high watermark and the batches below it that answer the request."""
         self.shape: RequestShape | None = None
         """Set for a request that may be repeated."""
 
@@ -172,8 +171,7 @@ class Fetch:
         """A partition has more to read: these batches, where they are known."""
         if newest is not None and self._is_answered_by(*newest):
             self._is_waiting = False
-            self._newest = newest[1]
-            self._newest_end = self._reading.partitions[0].log.high_watermark
+            self._newest = self._reading.partitions[0].log.high_watermark, newest[1]
             self._services.wakeups.add(self._send_newest)
             return
         self._pending_bytes += size_bytes
@@ -296,15 +294,17 @@ class Fetch:
 
     def _send_newest(self) -> None:
         """As `_send`, for records of one partition that are still in memory."""
-        records, self._newest = self._newest, b""
+        newest, self._newest = self._newest, None
         answer = self._answer
         if answer.slot is None:
             # The connection has ended.
             return
+        assert newest is not None, "who has a place and is woken by records keeps them"
+        high_watermark, records = newest
         target, partition = self._plan.targets[0], self._reading.partitions[0]
         log = partition.log
-        high_watermark, log_start_offset = log.high_watermark, log.log_start_offset
-        if high_watermark != self._newest_end:
+        log_start_offset = log.log_start_offset
+        if high_watermark != log.high_watermark:
             # Batches that came together are fetched together.
             self._stop_waiting()
             self._read_and_send()
