@@ -55,7 +55,6 @@ class FetchTarget:
     max_bytes: int
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
-    told_error: bool = False
 
     def update(self, wanted: FetchPartition) -> None:
         self.current_leader_epoch = wanted.current_leader_epoch

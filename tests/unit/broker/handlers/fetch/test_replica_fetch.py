@@ -84,7 +84,7 @@ class Follower:
         return part.high_watermark, part.records or b""
 
     def refusal(self) -> int:
-        return self._peer.decoded().error_code
+        return int(self._peer.decoded().error_code)
 
 
 class Suspects:
