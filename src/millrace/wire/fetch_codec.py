@@ -118,6 +118,17 @@ class Slice(Protocol):
 
     size_bytes: int
 
+    def is_cold(self) -> bool:
+        """Whether reading them could wait for the disk."""
+
+    def read(self) -> bytes:
+        """A copy of them."""
+
+
+Frame = tuple[bytes, Slice, bytes] | list[bytes | Slice]
+"""An answer in pieces, in the order in which they leave: a tuple for the records of one partition, which is
+the commonest answer by far, and a list for all others."""
+
 
 class PartitionData(NamedTuple):
     """What an answer says of one partition."""
@@ -388,9 +399,8 @@ def encode_frame(
     session_id: int,
     version: int,
     endpoints: Sequence[NodeEndpoint] = (),
-) -> list[bytes | Slice]:
-    """The whole frame of an answer as chunks: bytes and, between them, the slices of records in the order in
-    which they are sent. The first chunk is bytes."""
+) -> Frame:
+    """The whole frame of an answer, with its length and its header."""
     if version >= FLEXIBLE_FROM and len(topics) == 1 and len(topics[0].partitions) == 1:
         topic = topics[0]
         data = topic.partitions[0]
@@ -401,7 +411,6 @@ def encode_frame(
             and data.current_leader is None
             and data.diverging_epoch is None
         ):
-            # The commonest answer by far: records of one partition, and nothing unusual about them.
             before = before_sole_records(
                 correlation_id,
                 session_id,
@@ -411,7 +420,7 @@ def encode_frame(
                 tells_aborted=data.aborted is not None,
                 preferred_read_replica=data.preferred_read_replica,
             )
-            return [before, data.records, BEHIND_SOLE_RECORDS]
+            return before, data.records, BEHIND_SOLE_RECORDS
     chunks = encode_response(topics, session_id, version, endpoints)
     size = body_size(chunks)
     if version >= FLEXIBLE_FROM:

@@ -3,6 +3,7 @@ version."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 import pytest
@@ -358,7 +359,7 @@ class _Bytes:
         self.size_bytes = len(data)
 
 
-def _joined(chunks: list[bytes | fetch_codec.Slice]) -> bytes:
+def _joined(chunks: Iterable[bytes | fetch_codec.Slice]) -> bytes:
     return b"".join(chunk if isinstance(chunk, bytes) else cast("_Bytes", chunk).data for chunk in chunks)
 
 

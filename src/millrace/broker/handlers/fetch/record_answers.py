@@ -15,6 +15,8 @@ from millrace.log.errors import StorageError
 from millrace.log.partition.log_slice import LogSlice
 from millrace.wire.fetch_codec import (
     BEHIND_SOLE_RECORDS,
+    Frame,
+    Slice,
     TopicData,
     before_sole_records,
     encode_error,
@@ -69,14 +71,15 @@ class RecordsAnswer:
         """Send what was read. `leaving` is called with the time at which the answer leaves: at once, or when
         threads have read from the disk what is not in memory."""
         frame = encode_frame(self.correlation_id, topics, session_id, self.route.version, endpoints)
-        # The records of every partition are the log's own slices.
-        chunks = cast("list[bytes | LogSlice]", frame)
-        cold = [chunk for chunk in chunks if not isinstance(chunk, bytes) and chunk.is_cold()]
+        if isinstance(frame, tuple):
+            cold = [frame[1]] if frame[1].is_cold() else []
+        else:
+            cold = [chunk for chunk in frame if not isinstance(chunk, bytes) and chunk.is_cold()]
         if cold:
             self.reserve()
-            self.connection.start_task(self._warm_and_leave(cold, chunks, leaving))
+            self.connection.start_task(self._warm_and_leave(cold, frame, leaving))
         else:
-            self._leave(chunks, leaving)
+            self._leave(frame, leaving)
 
     def send_newest(
         self,
@@ -98,39 +101,37 @@ class RecordsAnswer:
         slot.complete(before + records + BEHIND_SOLE_RECORDS)
 
     async def _warm_and_leave(
-        self,
-        cold: list[LogSlice],
-        chunks: list[bytes | LogSlice],
-        leaving: Callable[[float], None] | None,
+        self, cold: list[Slice], frame: Frame, leaving: Callable[[float], None] | None
     ) -> None:
-        await warm_all(self.connection.services.log_directories.volume, cold)
-        self._leave(chunks, leaving)
+        # The records of every partition are the log's own slices.
+        await warm_all(self.connection.services.log_directories.volume, cast("list[LogSlice]", cold))
+        self._leave(frame, leaving)
 
-    def _leave(self, chunks: list[bytes | LogSlice], leaving: Callable[[float], None] | None) -> None:
+    def _leave(self, frame: Frame, leaving: Callable[[float], None] | None) -> None:
         connection = self.connection
         now = connection.ticks()
         self.route.stats.record(now - self.started)
         if leaving is not None:
             leaving(now)
         slot, self.slot = self.slot, None
-        if len(chunks) != 3 or cast("LogSlice", chunks[1]).size_bytes >= SENDFILE_MIN_BYTES:
+        if isinstance(frame, tuple) and frame[1].size_bytes < SENDFILE_MIN_BYTES:
+            # The broker copies a few kilobytes sooner than it makes a system call for them alone.
+            before, records, behind = frame
+            try:
+                copied = before + records.read() + behind
+            except StorageError as error:
+                connection.abort(str(error))
+                return
             if slot is not None:
-                slot.complete(cast("list[Chunk]", chunks))
+                slot.complete(copied)
             else:
-                connection.send_chunks(cast("list[Chunk]", chunks))
+                connection.send(copied)
             return
-        # Records of one partition. The broker copies a few kilobytes sooner than it makes a system call for
-        # them alone.
-        before, records, behind = cast("tuple[bytes, LogSlice, bytes]", chunks)
-        try:
-            frame = before + records.read() + behind
-        except StorageError as error:
-            connection.abort(str(error))
-            return
+        chunks = cast("Sequence[Chunk]", frame)
         if slot is not None:
-            slot.complete(frame)
+            slot.complete(chunks)
         else:
-            connection.send(frame)
+            connection.send_chunks(chunks)
 
 
 async def warm_all(volume: Volume, slices: Sequence[LogSlice]) -> None:
