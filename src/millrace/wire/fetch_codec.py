@@ -156,7 +156,7 @@ class TopicData(NamedTuple):
 
 
 def decode_request(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
-    """The request; nothing in it refers to the buffer."""
+    """The request; nothing in it refers to the buffer. Raises MalformedRequest."""
     try:
         return _decode(buffer, position, end, version)
     except (struct.error, IndexError):

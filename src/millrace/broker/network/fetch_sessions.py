@@ -96,6 +96,7 @@ class FetchSession:
             self._forget(forgotten)
 
     def used(self, now_ms: int) -> None:
+        """Count one request: the next one has to name the next epoch."""
         self.epoch = 1 if self.epoch == 0x7FFF_FFFF else self.epoch + 1
         self.last_used_ms = now_ms
 
