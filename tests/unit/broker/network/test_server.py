@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,10 +14,11 @@ import pytest
 from millrace.broker.handlers import APIS
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.server import CALM_SWEEP_INTERVAL_S, SWEEP_INTERVAL_S, Server, ServerLimits
-from millrace.broker.network.wakeups import Wakeups
+from millrace.broker.services import Services
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
+from tests.unit.broker.handlers.broker import Broker
 from tests.unit.broker.timers import FakeLoop
 
 LIMITS = ServerLimits(
@@ -30,8 +32,12 @@ LIMITS = ServerLimits(
 )
 
 
-def server_with(limits: ServerLimits = LIMITS, ticks: Callable[[], float] = float) -> Server:
-    services = SimpleNamespace(wakeups=Wakeups(), config=None)
+def server_with(
+    limits: ServerLimits = LIMITS,
+    ticks: Callable[[], float] = float,
+    services: Services | None = None,
+) -> Server:
+    """Only connections look at the services."""
     return Server(dispatcher=Dispatcher(APIS), services=cast("Any", services), limits=limits, ticks=ticks)
 
 
@@ -226,9 +232,15 @@ def run(work: Awaitable[None]) -> None:
     asyncio.run(finish())
 
 
-def test_a_connection_over_the_limit_is_closed_until_another_has_gone() -> None:
+@pytest.fixture
+def services(tmp_path: Path) -> Services:
+    """What connections need of a broker, which does not run."""
+    return Broker(tmp_path).services
+
+
+def test_a_connection_over_the_limit_is_closed_until_another_has_gone(services: Services) -> None:
     async def listen() -> None:
-        server = server_with(replace(LIMITS, connections_max=1))
+        server = server_with(replace(LIMITS, connections_max=1), services=services)
         _, port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
         _, first = await connect(server, port)
         refused, second = await connect(server, port)
@@ -246,9 +258,9 @@ def test_a_connection_over_the_limit_is_closed_until_another_has_gone() -> None:
     run(listen())
 
 
-def test_stopping_lets_requests_finish_and_then_closes_all() -> None:
+def test_stopping_lets_requests_finish_and_then_closes_all(services: Services) -> None:
     async def listen() -> None:
-        server = server_with()
+        server = server_with(services=services)
         _, port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
         reader, writer = await connect(server, port)
         done: list[str] = []

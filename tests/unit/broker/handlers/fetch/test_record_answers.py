@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.broker.handlers.fetch.record_answers import RecordsAnswer, warm
-from millrace.broker.network.connection import Connection, Slot
+from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import ApiStats, Route
 from millrace.broker.network.outgoing import SENDFILE_MIN_BYTES, Chunk
 from millrace.core.ids import TopicId
@@ -49,6 +49,13 @@ class File:
         return self.content[position : position + size_bytes]
 
 
+class FakeSlot:
+    """A place that is always the first."""
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self.complete = connection.frames.append
+
+
 class FakeConnection:
     """Keeps what it is asked to send, in order."""
 
@@ -68,11 +75,8 @@ class FakeConnection:
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(work)
 
-    def reserve(self) -> Slot:
-        return Slot(cast("Connection", self))
-
-    def slot_completed(self, response: bytes | Sequence[Chunk]) -> None:
-        self.frames.append(response)
+    def reserve(self) -> FakeSlot:
+        return FakeSlot(self)
 
     def send(self, frame: bytes) -> None:
         self.frames.append(frame)
