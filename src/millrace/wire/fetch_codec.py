@@ -158,65 +158,63 @@ class TopicData(NamedTuple):
 def decode_request(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
     """The request; nothing in it refers to the buffer. Raises MalformedRequest."""
     try:
-        return _decode(buffer, position, end, version)
+        replica_id = replica_epoch = session_epoch = -1
+        session_id = 0
+        if version >= REPLICA_STATE_FROM:
+            max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(
+                buffer, position
+            )
+            position += 21
+        elif version >= SESSIONS_FROM:
+            head = _HEAD_V7.unpack_from(buffer, position)
+            replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+            position += 25
+        else:
+            replica_id, max_wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(buffer, position)
+            position += 17
+
+        topics, position, left = _topics(buffer, position, end, version)
+        forgotten: list[ForgottenTopic] = []
+        rack_id = ""
+        if version >= FLEXIBLE_FROM:
+            # Nearly always three zero-like bytes: nothing forgotten, no rack, no tags.
+            if buffer[position] == 1:
+                position += 1
+            else:
+                forgotten, position = _forgotten_topics(buffer, position, end, version, left)
+            if buffer[position] == 1:
+                position += 1
+            else:
+                rack_id, position = _text(buffer, position, end, flexible=True)
+            if buffer[position] == 0:
+                position += 1
+            else:
+                replica_id, replica_epoch, position = _request_tags(
+                    buffer, position, end, version, replica_id
+                )
+        elif version >= SESSIONS_FROM:
+            forgotten, position = _forgotten_topics(buffer, position, end, version, left)
+            if version >= 11:
+                rack_id, position = _text(buffer, position, end, flexible=False)
+        if position != end:
+            raise MalformedRequest(f"{end - position} bytes follow the Fetch request")
+        return FetchRequest(
+            replica_id,
+            replica_epoch,
+            max_wait,
+            min_bytes,
+            max_bytes,
+            isolation,
+            session_id,
+            session_epoch,
+            topics,
+            forgotten,
+            rack_id,
+        )
     except (struct.error, IndexError):
         raise MalformedRequest("the Fetch request ends in the middle of a field") from None
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"a name in the Fetch request is not UTF-8: {error}") from None
-
-
-def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
-    replica_id = replica_epoch = session_epoch = -1
-    session_id = 0
-    if version >= REPLICA_STATE_FROM:
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(
-            buffer, position
-        )
-        position += 21
-    elif version >= SESSIONS_FROM:
-        head = _HEAD_V7.unpack_from(buffer, position)
-        replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = head
-        position += 25
-    else:
-        replica_id, max_wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(buffer, position)
-        position += 17
-
-    topics, position, left = _topics(buffer, position, end, version)
-    forgotten: list[ForgottenTopic] = []
-    rack_id = ""
-    if version >= FLEXIBLE_FROM:
-        # Nearly always three zero-like bytes: nothing forgotten, no rack, no tags.
-        if buffer[position] == 1:
-            position += 1
-        else:
-            forgotten, position = _forgotten_topics(buffer, position, end, version, left)
-        if buffer[position] == 1:
-            position += 1
-        else:
-            rack_id, position = _text(buffer, position, end, flexible=True)
-        if buffer[position] == 0:
-            position += 1
-        else:
-            replica_id, replica_epoch, position = _request_tags(buffer, position, end, version, replica_id)
-    elif version >= SESSIONS_FROM:
-        forgotten, position = _forgotten_topics(buffer, position, end, version, left)
-        if version >= 11:
-            rack_id, position = _text(buffer, position, end, flexible=False)
-    if position != end:
-        raise MalformedRequest(f"{end - position} bytes follow the Fetch request")
-    return FetchRequest(
-        replica_id,
-        replica_epoch,
-        max_wait,
-        min_bytes,
-        max_bytes,
-        isolation,
-        session_id,
-        session_epoch,
-        topics,
-        forgotten,
-        rack_id,
-    )
 
 
 def request_shape(
@@ -255,12 +253,14 @@ def _topics(buffer: memoryview, position: int, end: int, version: int) -> tuple[
     """The topics, the position behind them, and how many more elements the request may have."""
     flexible = version >= FLEXIBLE_FROM
     count, position = _count(buffer, position, end, flexible)
-    left = _less(REQUEST_PARTITIONS_MAX, count)
+    left = REQUEST_PARTITIONS_MAX - count
     topics: list[FetchTopic] = []
     for _ in range(count):
         name, topic_id, position = _topic(buffer, position, end, version)
         partition_count, position = _count(buffer, position, end, flexible)
-        left = _less(left, partition_count)
+        left -= partition_count
+        if left < 0:
+            raise _too_many()
         if flexible:
             partitions, position = _partitions_flexible(buffer, position, end, partition_count)
             position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
@@ -275,12 +275,14 @@ def _forgotten_topics(
 ) -> tuple[list[ForgottenTopic], int]:
     flexible = version >= FLEXIBLE_FROM
     count, position = _count(buffer, position, end, flexible)
-    left = _less(left, count)
+    left -= count
     forgotten = []
     for _ in range(count):
         name, topic_id, position = _topic(buffer, position, end, version)
         index_count, position = _count(buffer, position, end, flexible)
-        left = _less(left, index_count)
+        left -= index_count
+        if left < 0:
+            raise _too_many()
         indexes = struct.unpack_from(f">{index_count}i", buffer, position)
         position += 4 * index_count
         if flexible:
@@ -346,12 +348,8 @@ def _count(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple
     return count, position
 
 
-def _less(left: int, count: int) -> int:
-    if count > left:
-        raise MalformedRequest(
-            f"more than {REQUEST_PARTITIONS_MAX} topics and partitions in one Fetch request"
-        )
-    return left - count
+def _too_many() -> MalformedRequest:
+    return MalformedRequest(f"more than {REQUEST_PARTITIONS_MAX} topics and partitions in one Fetch request")
 
 
 def _text(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple[str, int]:
