@@ -13,7 +13,15 @@ from typing import Final, NamedTuple, Protocol
 from millrace.core.ids import TopicId
 from millrace.core.limits import REQUEST_PARTITIONS_MAX
 from millrace.wire.errors import MalformedRequest
-from millrace.wire.framing import NodeEndpoint, encode_endpoints, read_uvarint, skip_tags, uvarint
+from millrace.wire.framing import (
+    FLEXIBLE_RESPONSE_HEAD,
+    RESPONSE_HEAD,
+    NodeEndpoint,
+    encode_endpoints,
+    read_uvarint,
+    skip_tags,
+    uvarint,
+)
 
 VERSIONS: Final = (4, 18)
 SESSIONS_FROM: Final = 7
@@ -50,7 +58,7 @@ _DIVERGING: Final = struct.Struct(">iq")
 
 
 class FetchPartition(NamedTuple):
-    """One partition that a fetch asks for."""
+    """One partition that a request asks for, and from which offset on."""
 
     partition: int
     current_leader_epoch: int
@@ -61,6 +69,8 @@ class FetchPartition(NamedTuple):
 
 
 class FetchTopic(NamedTuple):
+    """Partitions of one topic that a request asks for."""
+
     topic: str
     """The name; empty where the request names the topic by id."""
     topic_id: TopicId | None
@@ -68,7 +78,7 @@ class FetchTopic(NamedTuple):
 
 
 class ForgottenTopic(NamedTuple):
-    """Partitions that a client takes out of its fetch session."""
+    """Partitions of one topic that a session shall no longer hold."""
 
     topic: str
     topic_id: TopicId | None
@@ -76,7 +86,7 @@ class ForgottenTopic(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A decoded fetch, of whatever version."""
+    """A request of any version. Fields that the version lacks have the defaults of the protocol."""
 
     replica_id: int
     replica_epoch: int
@@ -108,9 +118,20 @@ class Slice(Protocol):
 
     size_bytes: int
 
+    def is_cold(self) -> bool:
+        """Whether reading them could wait for the disk."""
+
+    def read(self) -> bytes:
+        """A copy of them."""
+
+
+Frame = tuple[bytes, Slice, bytes] | list[bytes | Slice]
+"""An answer in pieces, in the order in which they leave: a tuple for the records of one partition, which is
+the commonest answer by far, and a list for all others."""
+
 
 class PartitionData(NamedTuple):
-    """What a fetch answers for one partition."""
+    """What an answer says of one partition."""
 
     partition: int
     error_code: int
@@ -127,7 +148,7 @@ class PartitionData(NamedTuple):
 
 
 class TopicData(NamedTuple):
-    """What a fetch answers for one topic."""
+    """What an answer says of one topic."""
 
     topic: str
     topic_id: TopicId | None
@@ -135,67 +156,65 @@ class TopicData(NamedTuple):
 
 
 def decode_request(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
-    """The request; nothing in it refers to the buffer."""
+    """The request; nothing in it refers to the buffer. Raises MalformedRequest."""
     try:
-        return _decode(buffer, position, end, version)
+        replica_id = replica_epoch = session_epoch = -1
+        session_id = 0
+        if version >= REPLICA_STATE_FROM:
+            max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(
+                buffer, position
+            )
+            position += 21
+        elif version >= SESSIONS_FROM:
+            head = _HEAD_V7.unpack_from(buffer, position)
+            replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+            position += 25
+        else:
+            replica_id, max_wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(buffer, position)
+            position += 17
+
+        topics, position, left = _topics(buffer, position, end, version)
+        forgotten: list[ForgottenTopic] = []
+        rack_id = ""
+        if version >= FLEXIBLE_FROM:
+            # Nearly always three zero-like bytes: nothing forgotten, no rack, no tags.
+            if buffer[position] == 1:
+                position += 1
+            else:
+                forgotten, position = _forgotten_topics(buffer, position, end, version, left)
+            if buffer[position] == 1:
+                position += 1
+            else:
+                rack_id, position = _text(buffer, position, end, flexible=True)
+            if buffer[position] == 0:
+                position += 1
+            else:
+                replica_id, replica_epoch, position = _request_tags(
+                    buffer, position, end, version, replica_id
+                )
+        elif version >= SESSIONS_FROM:
+            forgotten, position = _forgotten_topics(buffer, position, end, version, left)
+            if version >= 11:
+                rack_id, position = _text(buffer, position, end, flexible=False)
+        if position != end:
+            raise MalformedRequest(f"{end - position} bytes follow the Fetch request")
+        return FetchRequest(
+            replica_id,
+            replica_epoch,
+            max_wait,
+            min_bytes,
+            max_bytes,
+            isolation,
+            session_id,
+            session_epoch,
+            topics,
+            forgotten,
+            rack_id,
+        )
     except (struct.error, IndexError):
         raise MalformedRequest("the Fetch request ends in the middle of a field") from None
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"a name in the Fetch request is not UTF-8: {error}") from None
-
-
-def _decode(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
-    replica_id = replica_epoch = session_epoch = -1
-    session_id = 0
-    if version >= REPLICA_STATE_FROM:
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(
-            buffer, position
-        )
-        position += 21
-    elif version >= SESSIONS_FROM:
-        head = _HEAD_V7.unpack_from(buffer, position)
-        replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = head
-        position += 25
-    else:
-        replica_id, max_wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(buffer, position)
-        position += 17
-
-    topics, position, left = _topics(buffer, position, end, version)
-    forgotten: list[ForgottenTopic] = []
-    rack_id = ""
-    if version >= FLEXIBLE_FROM:
-        # Nearly always three zero-like bytes: nothing forgotten, no rack, no tags.
-        if buffer[position] == 1:
-            position += 1
-        else:
-            forgotten, position = _forgotten_topics(buffer, position, end, version, left)
-        if buffer[position] == 1:
-            position += 1
-        else:
-            rack_id, position = _text(buffer, position, end, flexible=True)
-        if buffer[position] == 0:
-            position += 1
-        else:
-            replica_id, replica_epoch, position = _request_tags(buffer, position, end, version, replica_id)
-    elif version >= SESSIONS_FROM:
-        forgotten, position = _forgotten_topics(buffer, position, end, version, left)
-        if version >= 11:
-            rack_id, position = _text(buffer, position, end, flexible=False)
-    if position != end:
-        raise MalformedRequest(f"{end - position} bytes follow the Fetch request")
-    return FetchRequest(
-        replica_id,
-        replica_epoch,
-        max_wait,
-        min_bytes,
-        max_bytes,
-        isolation,
-        session_id,
-        session_epoch,
-        topics,
-        forgotten,
-        rack_id,
-    )
 
 
 def request_shape(
@@ -234,12 +253,14 @@ def _topics(buffer: memoryview, position: int, end: int, version: int) -> tuple[
     """The topics, the position behind them, and how many more elements the request may have."""
     flexible = version >= FLEXIBLE_FROM
     count, position = _count(buffer, position, end, flexible)
-    left = _less(REQUEST_PARTITIONS_MAX, count)
+    left = REQUEST_PARTITIONS_MAX - count
     topics: list[FetchTopic] = []
     for _ in range(count):
         name, topic_id, position = _topic(buffer, position, end, version)
         partition_count, position = _count(buffer, position, end, flexible)
-        left = _less(left, partition_count)
+        left -= partition_count
+        if left < 0:
+            raise _too_many()
         if flexible:
             partitions, position = _partitions_flexible(buffer, position, end, partition_count)
             position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
@@ -254,12 +275,14 @@ def _forgotten_topics(
 ) -> tuple[list[ForgottenTopic], int]:
     flexible = version >= FLEXIBLE_FROM
     count, position = _count(buffer, position, end, flexible)
-    left = _less(left, count)
+    left -= count
     forgotten = []
     for _ in range(count):
         name, topic_id, position = _topic(buffer, position, end, version)
         index_count, position = _count(buffer, position, end, flexible)
-        left = _less(left, index_count)
+        left -= index_count
+        if left < 0:
+            raise _too_many()
         indexes = struct.unpack_from(f">{index_count}i", buffer, position)
         position += 4 * index_count
         if flexible:
@@ -325,12 +348,8 @@ def _count(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple
     return count, position
 
 
-def _less(left: int, count: int) -> int:
-    if count > left:
-        raise MalformedRequest(
-            f"more than {REQUEST_PARTITIONS_MAX} topics and partitions in one Fetch request"
-        )
-    return left - count
+def _too_many() -> MalformedRequest:
+    return MalformedRequest(f"more than {REQUEST_PARTITIONS_MAX} topics and partitions in one Fetch request")
 
 
 def _text(buffer: memoryview, position: int, end: int, flexible: bool) -> tuple[str, int]:
@@ -372,33 +391,44 @@ def encode_error(error_code: int, session_id: int, version: int) -> bytes:
     return head + (b"\1\0" if version >= FLEXIBLE_FROM else b"\0\0\0\0")
 
 
-def encode_single(
-    correlation_id: int, session_id: int, version: int, topic: TopicData
-) -> tuple[bytes, bytes] | None:
-    """What stands before and behind the records in the commonest answer: records of one partition.
-
-    None where something about the answer is not common: then `encode_response` is to be used.
-    """
-    data = topic.partitions[0]
-    records = data.records
-    if (
-        version < FLEXIBLE_FROM
-        or records is None
-        or data.aborted
-        or data.current_leader is not None
-        or data.diverging_epoch is not None
-    ):
-        return None
-    before = before_sole_records(
-        correlation_id,
-        session_id,
-        (topic.topic, topic.topic_id),
-        (data.partition, data.high_watermark, data.last_stable_offset, data.log_start_offset),
-        records.size_bytes,
-        tells_aborted=data.aborted is not None,
-        preferred_read_replica=data.preferred_read_replica,
-    )
-    return before, BEHIND_SOLE_RECORDS
+def encode_frame(
+    correlation_id: int,
+    topics: list[TopicData],
+    session_id: int,
+    version: int,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> Frame:
+    """The whole frame of an answer, with its length and its header."""
+    if version >= FLEXIBLE_FROM and len(topics) == 1 and len(topics[0].partitions) == 1:
+        topic = topics[0]
+        data = topic.partitions[0]
+        if (
+            data.records is not None
+            and data.error_code == 0
+            and not data.aborted
+            and data.current_leader is None
+            and data.diverging_epoch is None
+        ):
+            before = before_sole_records(
+                correlation_id,
+                session_id,
+                (topic.topic, topic.topic_id if version >= TOPIC_IDS_FROM else None),
+                (data.partition, data.high_watermark, data.last_stable_offset, data.log_start_offset),
+                data.records.size_bytes,
+                tells_aborted=data.aborted is not None,
+                preferred_read_replica=data.preferred_read_replica,
+            )
+            return before, data.records, BEHIND_SOLE_RECORDS
+    chunks = encode_response(topics, session_id, version, endpoints)
+    size = body_size(chunks)
+    if version >= FLEXIBLE_FROM:
+        head = FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id, 0)
+    else:
+        head = RESPONSE_HEAD.pack(size + 4, correlation_id)
+    first = chunks[0]
+    assert isinstance(first, bytes), first
+    chunks[0] = head + first
+    return chunks
 
 
 def before_sole_records(

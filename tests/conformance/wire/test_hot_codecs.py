@@ -3,6 +3,9 @@ version."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -356,6 +359,10 @@ class _Bytes:
         self.size_bytes = len(data)
 
 
+def _joined(chunks: Iterable[bytes | fetch_codec.Slice]) -> bytes:
+    return b"".join(chunk if isinstance(chunk, bytes) else cast("_Bytes", chunk).data for chunk in chunks)
+
+
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 @settings(max_examples=15)
 @given(
@@ -400,9 +407,11 @@ def test_fetch_responses_are_what_the_schema_writes(
         ],
     )
     chunks = fetch_codec.encode_response(topics, session_id, version)
-    ours = b"".join(chunk.data if isinstance(chunk, _Bytes) else bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
+    ours = _joined(chunks)
     assert ours == schema.response_encoder(ApiKey.FETCH, version)(expected)
     assert fetch_codec.body_size(chunks) == len(ours)
+    frame = fetch_codec.encode_frame(7, topics, session_id, version)
+    assert _joined(frame) == response_frame(7, ours, flexible=version >= fetch_codec.FLEXIBLE_FROM)
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -417,14 +426,16 @@ def test_fetch_responses_are_what_the_schema_writes(
         int64,
         int64,
         int64,
-        st.binary(min_size=1, max_size=300).map(_Bytes),
+        st.none() | st.binary(min_size=1, max_size=300).map(_Bytes),
         st.none() | st.lists(st.tuples(int64, int64), max_size=1),
         int32,
+        st.none() | st.tuples(int32, int32),
+        st.none() | st.tuples(int32, int64),
     ),
     session_id=int32,
     correlation_id=int32,
 )
-def test_the_short_cut_for_records_of_one_partition_writes_the_same_frame(
+def test_a_frame_is_what_the_general_way_writes_also_by_the_short_one(
     version: int,
     name: str,
     topic_id: bytes,
@@ -434,16 +445,12 @@ def test_the_short_cut_for_records_of_one_partition_writes_the_same_frame(
 ) -> None:
     known_id = TopicId(topic_id) if version >= fetch_codec.TOPIC_IDS_FROM else None
     topic = fetch_codec.TopicData(name, known_id, [data])
-    around = fetch_codec.encode_single(correlation_id, session_id, version, topic)
-    is_common = data.current_leader is None and data.diverging_epoch is None and not data.aborted
-    if version < fetch_codec.FLEXIBLE_FROM or not is_common:
-        assert around is None
-        return
-    assert around is not None
-    assert isinstance(data.records, _Bytes)
-    chunks = fetch_codec.encode_response([topic], session_id, version)
-    body = b"".join(chunk.data if isinstance(chunk, _Bytes) else bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
-    assert around[0] + data.records.data + around[1] == response_frame(correlation_id, body, flexible=True)
+    chunks = fetch_codec.encode_frame(correlation_id, [topic], session_id, version)
+    body = fetch_codec.encode_response([topic], session_id, version)
+    flexible = version >= fetch_codec.FLEXIBLE_FROM
+    assert _joined(chunks) == response_frame(correlation_id, _joined(body), flexible=flexible)
+    assert isinstance(chunks[0], bytes)
+    assert data.records is None or chunks[1] is data.records, "the records stay where they are"
 
 
 def _produce_partition(

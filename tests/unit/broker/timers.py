@@ -7,24 +7,40 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass(slots=True, eq=False)
+class FakeTimer:
+    """As a `TimerHandle`: what was asked for, until it is called or cancelled."""
+
+    loop: FakeLoop
+    due: float
+    callback: Callable[..., None]
+    arguments: tuple[Any, ...]
+
+    def cancel(self) -> None:
+        if self in self.loop.timers:
+            self.loop.timers.remove(self)
+
+
 @dataclass(slots=True)
 class FakeLoop:
     now: float = 0.0
-    timers: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)
+    timers: list[FakeTimer] = field(default_factory=list)
     timers_count: int = 0
 
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> None:
-        self.timers.append((self.now + delay, callback, arguments))
+    def call_later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> FakeTimer:
+        timer = FakeTimer(self, self.now + delay, callback, arguments)
+        self.timers.append(timer)
         self.timers_count += 1
+        return timer
 
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
-        while self.timers and min(self.timers, key=lambda timer: timer[0])[0] <= end:
-            timer = min(self.timers, key=lambda timer: timer[0])
+        while self.timers and min(timer.due for timer in self.timers) <= end:
+            timer = min(self.timers, key=lambda timer: timer.due)
             self.timers.remove(timer)
-            self.now = timer[0]
-            timer[1](*timer[2])
+            self.now = timer.due
+            timer.callback(*timer.arguments)
         self.now = end

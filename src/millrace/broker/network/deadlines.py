@@ -1,5 +1,5 @@
-"""Deadlines of requests that wait, which nearly always meet them: one timer for each length of time that
-clients allow, instead of one for each request."""
+"""Deadlines of requests that wait. Nearly all are answered in time, so there is one timer for each length of
+time that clients allow, instead of one for each request."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ log = logging.getLogger(__name__)
 LOOK_THROUGH_MIN: Final = 1_024
 """Up to so many requests that were answered long ago may stand behind one that is not."""
 LOOK_S_MAX: Final = 60.0
-"""Between two looks at those who were given the same time, however long that is: a request that was answered
-is not kept for the days that its client would have waited."""
+"""The longest time between two looks at the requests that were given the same time. Without it the broker
+would keep a request that was answered for the days that its client would have waited."""
 TOLERANCE_S: Final = 0.0005
 """Timers count whole milliseconds."""
 
 
 class Waiting(Protocol):
+    """A request that waits."""
+
     @property
     def is_over(self) -> bool:
         """Whether it was answered, or nobody waits for the answer any more."""
@@ -49,6 +51,8 @@ class _Queue:
 
 
 class Deadlines:
+    """The deadlines of all requests that wait, by the time that their clients allow."""
+
     __slots__ = ("_queues",)
 
     def __init__(self) -> None:

@@ -22,16 +22,22 @@ EVICTABLE_AFTER_MS: Final = 120_000
 
 
 class SessionNotFound(MillraceError):
+    """The request names a session that has ended, or that another broker knows."""
+
     def __init__(self, session_id: int) -> None:
         super().__init__(f"fetch session {session_id} is not known here")
 
 
 class InvalidSessionEpoch(MillraceError):
+    """The request is not the next one of its session."""
+
     def __init__(self, session_id: int, *, epoch: int, expected: int) -> None:
         super().__init__(f"fetch session {session_id} is at epoch {expected}, the request says {epoch}")
 
 
 class SessionTopicIdsDiffer(MillraceError):
+    """A session names all its topics by id, or all by name."""
+
     def __init__(self, session_id: int) -> None:
         super().__init__(f"fetch session {session_id} began with another way to name topics")
 
@@ -49,7 +55,6 @@ class FetchTarget:
     max_bytes: int
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
-    told_error: bool = False
 
     def update(self, wanted: FetchPartition) -> None:
         self.current_leader_epoch = wanted.current_leader_epoch
@@ -62,6 +67,8 @@ TargetKey = tuple[str, TopicId | None, int]
 
 
 class FetchSession:
+    """The partitions of one client, in the order in which they are served."""
+
     __slots__ = ("created_ms", "epoch", "last_used_ms", "session_id", "targets", "uses_topic_ids")
 
     def __init__(
@@ -89,6 +96,7 @@ class FetchSession:
             self._forget(forgotten)
 
     def used(self, now_ms: int) -> None:
+        """Count one request: the next one has to name the next epoch."""
         self.epoch = 1 if self.epoch == 0x7FFF_FFFF else self.epoch + 1
         self.last_used_ms = now_ms
 
@@ -153,10 +161,12 @@ class FetchSessions:
 
     def goes_on(self, session: FetchSession, epoch: int, target: FetchTarget, now_ms: int) -> bool:
         """Count one more request of a session that is for this partition alone; False if it is not so."""
+        targets = session.targets
         if (
             self._sessions.get(session.session_id) is not session
             or session.epoch != epoch
-            or list(session.targets.values()) != [target]
+            or len(targets) != 1
+            or target not in targets.values()
         ):
             return False
         session.used(now_ms)

@@ -2,13 +2,13 @@
 
 To put a thread to sleep and to wake it up takes a small machine longer than it takes the broker to store a
 message. So after a small batch that came alone, the loop looks for the next request for a moment before it
-sleeps: such messages arrive sooner by a quarter, for half as much CPU time again. The same for who fetches
-little at a time; and where a batch has followers, for their fetches, without which it is not committed.
+sleeps: such messages arrive sooner by a quarter, for half as much CPU time again. It does the same for a
+consumer that fetches little at a time, and for the fetches of followers, which commit a batch.
 
-Where requests are rarer than that moment, looking finds nothing; then it is tried after twice as many batches
-each time, up to one in a thousand, and costs nothing. The same where several clients send at once: a loop
-that looks less often finds more of their batches together (`staging`). Simulated brokers never look: time
-does not pass for them meanwhile.
+Where requests are rarer than that moment, the loop looks in vain. Then it passes over twice as many batches
+each time before it looks again, up to a thousand, and looking costs nothing. It does so, too, where several
+clients send at once: a loop that looks less often finds more of their batches together (`staging`). Simulated
+brokers never look: time does not pass for them meanwhile.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from collections.abc import Callable
 from typing import Final
 
 SMALL_BATCH_BYTES: Final = 4 * 1024
-"""Larger ones are sent for their throughput: then a core is better left to the client."""
+"""Clients send larger ones for throughput, and then need the core for themselves."""
 PASSED_OVER_MAX: Final = 1_023
 
 
 class Lookout:
+    """Keeps the loop awake for a moment where another small request is likely."""
+
     __slots__ = (
         "_arrivals",
         "_is_looking",

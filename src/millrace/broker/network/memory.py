@@ -24,7 +24,7 @@ AT_ONCE_MIN_BYTES: Final = 1024
 
 
 class MemoryBudget:
-    """Grants bytes in order of arrival; who does not get them now is called back when they are there."""
+    """Grants bytes in order of arrival, and calls back whoever has to wait for them."""
 
     __slots__ = ("_limit_bytes", "_waiting", "held_bytes", "used_bytes")
 

@@ -3,6 +3,9 @@ transport when not.
 
 Records go from the page cache to the socket by `sendfile`. Small ones are read and joined with the bytes
 around them instead, because one write of some kilobytes costs less than three system calls.
+
+What the socket does not take goes to the transport, which waits for room. From then on the peer is congested,
+and everything queues here, so that nothing overtakes what the transport still holds.
 """
 
 from __future__ import annotations
@@ -21,14 +24,13 @@ from millrace.core.errors import MillraceError
 SENDFILE_MIN_BYTES: Final = 16 * 1024
 """Below this a copy is cheaper than a system call of its own."""
 COPY_STEP_BYTES: Final = 64 * 1024
-"""How much is copied at a time where `sendfile` cannot be used, and to learn that a full socket drains
-again."""
-
+"""How much is copied at a time where `sendfile` cannot be used, or where the socket is full: the transport
+says when it has sent a copy, and so when there is room again."""
 
 UNPACED: Final = b"reno"
-"""Part of every kernel, and allowed to every user."""
+"""A congestion control that every kernel has and every user may choose."""
 TCP_CONGESTION: Final = 13
-"""The option's number on Linux; Python knows it by name only there."""
+"""The number of the socket option on Linux. Python knows its name only there."""
 
 
 class OpenFile(Protocol):
@@ -70,7 +72,7 @@ class Outgoing:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        # Every byte that the transport has to keep must be known here: no direct write may overtake it.
+        # The transport says at once when it has to keep a byte: no direct write may overtake that.
         transport.set_write_buffer_limits(high=0)
         self._socket = _direct_socket(transport)
         self._backlog: deque[bytes | FileRange] = deque()
@@ -78,20 +80,15 @@ class Outgoing:
         """Whether the peer has not yet taken what it was sent."""
         self.sent_bytes = 0
         self.pace: Pace | None = None
-        """Of a consumer that was sent large answers."""
+        """How fast the consumer reads; known for one that was sent large answers."""
 
     def leave_pacing_out(self) -> None:
-        """For a peer on this machine. A congestion control that paces (BBR, the default of some systems) sets
-        a timer for every few packets: that is half of what it costs to send large answers, and nothing is
-        gained by it where no network is in between."""
+        """Send to a peer on this machine as fast as it reads. A congestion control that paces (BBR, the
+        default of some systems) sets a timer for every few packets. That takes half of the time that large
+        answers cost, and gains nothing where no network is in between."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, UNPACED)
-
-    def backlog_bytes(self) -> int:
-        """Bytes of memory that wait for the peer; slices of files cost none."""
-        waiting = sum(len(chunk) for chunk in self._backlog if isinstance(chunk, bytes))
-        return waiting + self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
         """Send `data` now as far as the socket takes it, the rest as soon as it can."""

@@ -11,11 +11,12 @@ taken in the meantime. From then on answers are held back for the milliseconds t
 and then the pace is raised a little, since applications and their load change; each time that this was too
 much it is tried half as often.
 
-Whoever never pauses is never held back, nor is who has read all but a little, and no hold is longer than
-`HOLD_MAX_S`. There are others who are silent for a second: an application may take that long for each of its
-batches, and go on doing so however slowly it is answered. To it the broker only adds delay. So whenever a
-paced client pauses nevertheless, and has got no more than before there was a pace, that counts against it;
-three times in a row, and the client is left alone for a minute, the next time for two, and so on.
+The broker never holds back a client that does not pause, nor one that has read all but a little, and holds
+no answer for longer than `HOLD_MAX_S`. Some clients are silent for a second for another reason: their
+application may take that long for each batch, however slowly it is answered, and then the broker only adds
+delay. So a pause of a paced client counts against the pace if the client has got no more than before there
+was one. After three such pauses in a row the broker leaves the client alone for a minute, the next time for
+two, and so on.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from __future__ import annotations
 from typing import Final
 
 LARGE_ANSWER_BYTES: Final = 256 * 1024
-"""Smaller ones are not looked at: who is sent less is at the end of its partitions, or slow anyway."""
+"""Smaller answers do not count: a consumer that is sent less is at the end of its partitions, or slow
+anyway."""
 PAUSE_MIN_S: Final = 0.8
 PAUSE_MAX_S: Final = 1.3
 """The client's second, with what it takes to notice that it is over."""
 BREAK_S: Final = 0.3
 """Without a request for so long, what was sent before is no longer waiting to be read."""
 BURST_BYTES: Final = 8_000_000
-"""Sent without delay after a break: the application is to have something to do at once."""
+"""After a break so much leaves without delay: the application should have something to do at once."""
 QUEUE_BYTES: Final = 66_000_000
 """What such a client holds when it stops asking, unless its messages are small."""
 FAST_BYTES_PER_S: Final = 32_000_000
@@ -41,10 +43,10 @@ RAISE_FIRST_S: Final = 4.0
 RAISE_MAX_S: Final = 64.0
 RAISE_SOON_S: Final = 1.0
 RAISES_MAX: Final = 3
-"""So many make good for the caution."""
+"""After so many raises the pace is back at what it was before `CAUTION` lowered it."""
 HOLD_MAX_S: Final = 0.5
-"""As long as most clients let a broker wait for records. Who reads so slowly that this is not enough has
-something to read during its pause."""
+"""As long as most clients let a broker wait for records. A client that reads so slowly that this is not
+enough has something to read during its pause."""
 FAILURES_MAX: Final = 3
 """Pauses that a pace did not shorten, until it is given up."""
 LEAVE_ALONE_S: Final = 60.0
@@ -53,6 +55,8 @@ FORGET_S: Final = 60.0
 
 
 class Pace:
+    """How fast one consumer may be answered, as learned from its pauses. Times are the broker's ticks."""
+
     __slots__ = (
         "_bytes",
         "_due",

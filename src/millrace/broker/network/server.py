@@ -116,7 +116,7 @@ class Server:
         for connection in list(self._connections):
             connection.close()
         await self._tasks.end()
-        # Connections tell of their end in the next rounds of the loop; a peer that reads nothing is cut off.
+        # Connections report their end in the next rounds of the loop. A peer that reads nothing is cut off.
         for _ in range(100):
             if not self._connections:
                 break
@@ -172,8 +172,8 @@ class Server:
         return False
 
     def _sweep_connections(self) -> None:
-        """Who was silent too long, sends a frame too slowly or does not read its answers is cut off. Less
-        often while all is calm, so that a broker that does nothing stays asleep."""
+        """Cut off clients that were silent too long, send a frame too slowly or do not read their answers.
+        The server looks less often while all is calm, so that a broker that does nothing stays asleep."""
         now = self.loop.time()
         is_calm = True
         for connection in list(self._connections):

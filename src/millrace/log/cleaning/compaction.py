@@ -18,7 +18,8 @@ from millrace.log.cleaning.cleaned_segment import CleanedFile, CleanedSegment
 from millrace.log.cleaning.cleaned_transactions import CleanedTransactions
 from millrace.log.cleaning.key_offsets import KEY_BYTES_MAX, KeyOffsets, shortened
 from millrace.log.disk.volume import Volume
-from millrace.log.segments.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, TXN_INDEX_SUFFIX, segment_path
+from millrace.log.segments.header_walk import RELATIVE_OFFSET_MAX
+from millrace.log.segments.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex
 from millrace.wire.record_spans import scan_records
 from millrace.wire.records import check_batch, inflate_records

@@ -18,14 +18,10 @@ from millrace.log.inspection.stored_files import (
 )
 from millrace.log.partition.layout import parse_directory_name
 from millrace.log.segments import checkpoints
+from millrace.log.segments.header_walk import RELATIVE_OFFSET_MAX
 from millrace.log.segments.offset_index import ENTRY as OFFSET_ENTRY
 from millrace.log.segments.quarantine import load_damage
-from millrace.log.segments.segment import (
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    TIME_INDEX_SUFFIX,
-)
+from millrace.log.segments.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from millrace.log.segments.time_index import ENTRY as TIME_ENTRY
 from millrace.log.segments.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from millrace.log.segments.txn_index import TxnIndex

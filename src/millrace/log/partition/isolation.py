@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from millrace.core.ids import NO_EPOCH
 from millrace.log.disk.volume import Volume
 from millrace.log.errors import CorruptLog, FileMissing, StorageError
+from millrace.log.segments.header_walk import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
 from millrace.log.segments.scanning import BatchReader
-from millrace.log.segments.segment import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX, Segment
+from millrace.log.segments.segment import Segment
 from millrace.wire.batch_header import MAGIC
 
 if TYPE_CHECKING:

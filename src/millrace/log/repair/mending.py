@@ -17,8 +17,9 @@ from millrace.core.lanes import Waits
 from millrace.log.batches.checks import split_batches
 from millrace.log.errors import StorageError
 from millrace.log.repair.mended_state import bring_back_state
+from millrace.log.segments.header_walk import RELATIVE_OFFSET_MAX
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, save_damage
-from millrace.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
+from millrace.log.segments.segment import Segment
 from millrace.wire.batch_header import BatchHeader
 
 if TYPE_CHECKING:

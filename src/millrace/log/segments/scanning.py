@@ -12,8 +12,8 @@ from typing import Final
 
 from crc32c import crc32c
 
+from millrace.log.segments.header_walk import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX
 from millrace.log.segments.quarantine import DamagedRange
-from millrace.log.segments.segment import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX
 from millrace.wire.batch_header import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader
 
 _CHUNK_BYTES: Final = 1024 * 1024

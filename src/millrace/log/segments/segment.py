@@ -15,6 +15,7 @@ from millrace.log.config import INT64_MAX, LogConfig
 from millrace.log.disk.renames import rename_all, rename_back
 from millrace.log.disk.volume import FileHandle, Volume, VolumeFile
 from millrace.log.errors import CorruptLog, DiskFull, FileMissing, ReadOnlyDisk, StorageError
+from millrace.log.segments.header_walk import BATCH_LENGTH_MIN, RELATIVE_OFFSET_MAX, WALK_BYTES, walk_headers
 from millrace.log.segments.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from millrace.log.segments.offset_index import OffsetIndex
 from millrace.log.segments.quarantine import QUARANTINE_SUFFIX, DamagedRange, behind_damage, bytes_to_skip
@@ -22,7 +23,7 @@ from millrace.log.segments.sparse_index import STORE_AT_BYTES
 from millrace.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from millrace.log.segments.time_index import TimeIndex
 from millrace.log.segments.txn_index import AbortedTransaction, TxnIndex, encode_aborted
-from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from millrace.wire.batch_header import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -34,11 +35,6 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
-RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-BATCH_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
-
-_WALK_BYTES: Final = 8192
-"""Read at once when walking headers: two index intervals of small batches, or the header of a large one."""
 _RECENT_MAX: Final = 256
 _HINTS_MAX: Final = 32
 
@@ -332,7 +328,7 @@ class Segment:
                 position += damage[position]
                 continue
             if position >= chunk_last:
-                chunk = read_at(position, min(_WALK_BYTES, size_bytes - position))
+                chunk = read_at(position, min(WALK_BYTES, size_bytes - position))
                 chunk_start = position
                 chunk_last = position + len(chunk) - HEADER_SIZE + 1
                 if chunk_last <= position:
@@ -373,36 +369,7 @@ class Segment:
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """As `headers`, for those who read many: the fields of BatchHeader, to be unpacked into names."""
         end = self.size_bytes if end is None else end
-        next_offset, offset_max = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
-        read_at = self.file.handle().read_at
-        damage = bytes_to_skip(self.damage)
-        position, _ = behind_damage(self.damage, position)
-        chunk = b""
-        chunk_start = position
-        while position < end:
-            if damage and position in damage:
-                position += damage[position]
-                continue
-            at = position - chunk_start
-            if at + HEADER_SIZE > len(chunk):
-                chunk = read_at(position, min(_WALK_BYTES, end - position))
-                chunk_start = position
-                at = 0
-                if len(chunk) < HEADER_SIZE:
-                    raise CorruptLog(self.file.path, position, offset=self.base_offset, next_offset=None)
-            fields: tuple[int, ...] = HEADER.unpack_from(chunk, at)
-            base_offset, length, _, magic, _, _, delta, _, _, _, _, _, _ = fields
-            last_offset = base_offset + delta
-            if (
-                length < BATCH_LENGTH_MIN
-                or magic != MAGIC
-                or position + LENGTH_END + length > end
-                or not next_offset <= base_offset <= last_offset <= offset_max
-            ):
-                raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
-            yield position, fields
-            next_offset = last_offset + 1
-            position += LENGTH_END + length
+        return walk_headers(self.file, self.base_offset, self.damage, position=position, end=end)
 
     def set_damage(self, damage: tuple[DamagedRange, ...]) -> None:
         """Serve these ranges no more. Positions that were remembered may lie in them, and are forgotten."""

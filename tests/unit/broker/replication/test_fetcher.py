@@ -41,6 +41,12 @@ class MadeSlice:
 
     size_bytes = len(MADE_RECORDS)
 
+    def is_cold(self) -> bool:
+        return False
+
+    def read(self) -> bytes:
+        return MADE_RECORDS
+
 
 class Leader:
     """In the place of the connections to peers: keeps what it is asked, and answers when the test says so."""

@@ -20,7 +20,7 @@ from millrace.log.errors import (
     ProducerFenced,
     UnsupportedBatchFormat,
 )
-from millrace.log.segments.segment import RELATIVE_OFFSET_MAX
+from millrace.log.segments.header_walk import RELATIVE_OFFSET_MAX
 from millrace.log.state.producer_state import SEQUENCE_MAX
 from millrace.wire.batch_header import read_header
 from millrace.wire.records import read_records

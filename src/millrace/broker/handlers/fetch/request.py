@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.handlers.fetch.record_answers import RecordsAnswer
 from millrace.broker.handlers.fetch.replica_fetch import replica_fetch
 from millrace.broker.handlers.fetch.serving import Fetch
 from millrace.broker.network.dispatch import Api, Route
@@ -14,14 +15,7 @@ from millrace.broker.network.fetch_sessions import (
 )
 from millrace.broker.wire_errors import error_code
 from millrace.wire.api_keys import ApiKey
-from millrace.wire.fetch_codec import (
-    REPLICA_STATE_FROM,
-    TOPIC_IDS_FROM,
-    decode_request,
-    encode_error,
-    request_shape,
-)
-from millrace.wire.framing import response_frame
+from millrace.wire.fetch_codec import REPLICA_STATE_FROM, TOPIC_IDS_FROM, decode_request, request_shape
 
 if TYPE_CHECKING:
     from millrace.broker.network.connection import Connection
@@ -36,15 +30,18 @@ def fetch(
     correlation_id: int,
     started: float,
 ) -> None:
+    """Serve a consumer that repeats itself by its last Fetch, a follower by its session, all others by a
+    Fetch of their own."""
     last = connection.last_fetch
     if last is not None and last.begin_again(route, buffer, body, stop, correlation_id, started):
         return
     request = decode_request(buffer, body, stop, route.version)
     services = connection.services
-    if request.replica_id >= 0:
-        sessions = services.replica_sessions
-        if sessions is not None and route.version >= REPLICA_STATE_FROM and sessions.is_replica(request):
-            replica_fetch(connection, route, correlation_id, started, request, sessions)
+    answer = RecordsAnswer(connection, route, correlation_id, started)
+    if request.replica_id >= 0 and route.version >= REPLICA_STATE_FROM:
+        replicas = services.replica_sessions
+        if replicas is not None and replicas.is_replica(request):
+            replica_fetch(answer, request, replicas)
             return
     connection.fetched_at = started
     try:
@@ -52,13 +49,9 @@ def fetch(
             request, uses_topic_ids=route.version >= TOPIC_IDS_FROM, now_ms=services.clock.wall_ms()
         )
     except (SessionNotFound, InvalidSessionEpoch, SessionTopicIdsDiffer) as error:
-        code = error_code(error)
-        route.stats.count_error(code)
-        # Without a session id, as Kafka: the client has to begin a new session.
-        answer = encode_error(code, 0, route.version)
-        connection.send(response_frame(correlation_id, answer, flexible=route.flexible_response))
+        answer.refuse(error_code(error))
         return
-    begun = Fetch(connection, route, correlation_id, started, request, plan)
+    begun = Fetch(answer, request, plan)
     begun.begin()
     if begun.is_at_end:
         begun.shape = request_shape(buffer, body, stop, route.version, request)
