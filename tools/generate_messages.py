@@ -343,6 +343,8 @@ def api_keys_source() -> str:
         "from enum import IntEnum",
         "from typing import Final, NamedTuple\n\n",
         "class ApiKey(IntEnum):",
+        '    """The number of each API in Kafka\'s protocol."""',
+        "",
         *members,
         "\n",
         "class ApiSchema(NamedTuple):",
