@@ -13,7 +13,8 @@ from millrace.log.errors import StorageError
 from millrace.log.partition.log_slice import LogSlice
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection, Slot
+    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.requests import Slot
     from millrace.log.disk.volume import Volume
 
 

@@ -27,8 +27,9 @@ from millrace.wire.fetch_codec import (
 from millrace.wire.framing import FLEXIBLE_RESPONSE_HEAD, response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection, Slot
+    from millrace.broker.network.connection import Connection
     from millrace.broker.network.dispatch import Route
+    from millrace.broker.network.requests import Slot
 
 
 def replica_fetch(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.broker.handlers.fetch.replica_fetch import replica_fetch
 from millrace.broker.handlers.fetch.serving import Fetch
-from millrace.broker.network.dispatch import Api, Route
+from millrace.broker.network.dispatch import Api
 from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
     SessionNotFound,
@@ -24,19 +24,19 @@ from millrace.wire.fetch_codec import (
 from millrace.wire.framing import response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.requests import Request
 
 
-def fetch(
-    connection: Connection,
-    route: Route,
-    buffer: memoryview,
-    body: int,
-    stop: int,
-    correlation_id: int,
-    started: float,
-) -> None:
-    last = connection.last_fetch
+def fetch(asked: Request) -> None:
+    """Answer at once where there is enough to read, else when there is."""
+    connection, route, correlation_id, started = (
+        asked.connection,
+        asked.route,
+        asked.correlation_id,
+        asked.started,
+    )
+    buffer, body, stop = asked.buffer, asked.body, asked.stop
+    last: Fetch | None = connection.recognised[route].get(connection)
     if last is not None and last.begin_again(route, buffer, body, stop, correlation_id, started):
         return
     request = decode_request(buffer, body, stop, route.version)
@@ -62,7 +62,9 @@ def fetch(
     begun.begin()
     if begun.is_at_end:
         begun.shape = request_shape(buffer, body, stop, route.version, request)
-        connection.last_fetch = begun if begun.shape is not None else None
+        if begun.shape is not None:
+            # A consumer at the end of one partition asks for the same again and again.
+            connection.recognised.remember(route, connection, begun)
 
 
 # v7 sessions, v9 leader epochs, v11 racks, v12 flexible encoding and divergence, v13 topic ids, v15

@@ -36,8 +36,9 @@ SMALL_ANSWER_BYTES: Final = 128 * 1024
 who want throughput, and to them a core is better left."""
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection, Slot
+    from millrace.broker.network.connection import Connection
     from millrace.broker.network.dispatch import Route
+    from millrace.broker.network.requests import Slot
     from millrace.replica.waiting import Newest
 
 

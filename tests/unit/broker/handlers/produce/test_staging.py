@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.broker.handlers.produce.staging import StagedAnswer, Staging
+from millrace.broker.handlers.produce.answers import ProduceAnswer
+from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import TopicPartition
 from millrace.core.override import override
@@ -23,13 +24,17 @@ from millrace.sim.volume import SimVolume
 from tests.unit.log.support import NOW_MS, TOPIC_ID, Disk, batch_of
 
 
-class Answer(StagedAnswer):
+class Answer(ProduceAnswer):
     __slots__ = ("frames", "is_broken")
 
-    def __init__(self, connection: Any, *, is_broken: bool = False) -> None:
+    def __init__(self, connection: Any, partition: Partition, *, is_broken: bool = False) -> None:
         stats = SimpleNamespace(record=lambda seconds: None, count_error=lambda code: None)
         route = cast("Any", SimpleNamespace(stats=stats, version=9, flexible_response=True))
-        super().__init__(connection, route, 7, 0.0, None)
+        super().__init__(connection, route)
+        self.correlation_id = 7
+        self.started = 0.0
+        self.topic_id = None
+        self.partition = partition
         self.frames: list[object] = []
         self.is_broken = is_broken
 
@@ -38,6 +43,10 @@ class Answer(StagedAnswer):
         self.frames.append(response)
         if self.is_broken:
             raise RuntimeError("a bug")
+
+
+def _take_place(answer: Answer) -> None:
+    answer.has_place = True
 
 
 class BrokenReader:
@@ -57,7 +66,7 @@ class Broker:
         self.staging = Staging(Wakeups())
         self.connection = cast(
             "Any",
-            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, take_place=lambda answer: None),
+            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, take_place=_take_place),
         )
         self.partitions = [self._lead(TopicPartition("orders", index)) for index in range(3)]
 
@@ -69,8 +78,8 @@ class Broker:
         return partition
 
     def produce(self, partition: Partition, *, is_broken: bool = False) -> Answer:
-        answer = Answer(self.connection, is_broken=is_broken)
-        self.staging.append(self.connection, answer, partition, batch_of(b"x"), NOW_MS)
+        answer = Answer(self.connection, partition, is_broken=is_broken)
+        self.staging.append(answer, partition, batch_of(b"x"), NOW_MS)
         assert answer.frames == [], "staged, not written"
         return answer
 

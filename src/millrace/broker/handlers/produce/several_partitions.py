@@ -1,0 +1,179 @@
+"""Produces that need more than one append: several partitions, a transaction, batches that are looked into,
+or no acknowledgement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.handlers.produce.answers import ALL_REPLICAS, PartAnswer, ProduceAnswer, WholeAnswer
+from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied
+from millrace.core.errors import MillraceError
+from millrace.log.batches.validation import prepare
+from millrace.metadata.topic_names import INTERNAL_TOPICS
+from millrace.wire.error_codes import ErrorCode
+from millrace.wire.produce_codec import PartitionResult, TopicRecords
+
+if TYPE_CHECKING:
+    from millrace.broker.services import Services
+    from millrace.coordinator.runtime import Answer
+    from millrace.core.ids import TopicId
+    from millrace.replica.partition import Partition
+
+VALID_ACKS: Final = (ALL_REPLICAS, 0, 1)
+
+
+def produce_to_several(
+    request: ProduceAnswer, transactional_id: str | None, topics: Sequence[TopicRecords], now_ms: int
+) -> None:
+    """Serve any request that was decoded; its `acks` and `timeout_ms` are set."""
+    services = request.connection.services
+    gate = None
+    if transactional_id is not None:
+        gate = TransactionGate(
+            services.transactions, transactional_id, request.route.version, services.remote_transactions
+        )
+        waits = gate.enter(services.partitions, topics)
+        if waits:
+            # The buffer will be read into again before the coordinator has answered.
+            appends = _Appends(request, gate)
+            request.connection.run_ordered(appends.begin_after(waits, copied(topics)))
+            return
+    appends = _Appends(request, gate)
+    appends.begin(topics, now_ms)
+    if appends.has_unprepared:
+        request.connection.run_ordered(appends.prepare_and_finish())
+    else:
+        appends.finish()
+
+
+class _Appends:
+    """The appends of one request."""
+
+    __slots__ = ("_acks", "_answer", "_gate", "_services", "_unprepared")
+
+    def __init__(self, request: ProduceAnswer, gate: TransactionGate | None) -> None:
+        self._services = request.connection.services
+        self._acks = request.acks
+        self._answer = WholeAnswer(request)
+        self._gate = gate
+        """For a producer with a transactional id."""
+        self._unprepared: list[tuple[PartAnswer, Partition, bytearray]] = []
+
+    @property
+    def has_unprepared(self) -> bool:
+        return bool(self._unprepared)
+
+    async def begin_after(self, waits: Sequence[Answer], topics: Sequence[TopicRecords]) -> None:
+        """The coordinator stores that these partitions take part in the transaction; then they may be
+        written."""
+        for wait in waits:
+            await wait
+        self.begin(topics, self._services.clock.wall_ms())
+        await self.prepare_and_finish()
+
+    def begin(self, topics: Sequence[TopicRecords], now_ms: int) -> None:
+        """Append what can be appended as it is."""
+        partitions = self._services.partitions
+        answer, acks = self._answer, self._acks
+        for topic, topic_id, wanted in topics:
+            by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
+            parts = answer.add_topic(topic, topic_id)
+            for index, records in wanted:
+                part = answer.new_part()
+                parts.append(part)
+                partition = None if by_index is None else by_index.get(index)
+                if (
+                    partition is None
+                    or records is None
+                    or acks not in VALID_ACKS
+                    or partition.topic in INTERNAL_TOPICS
+                ):
+                    part.conclude(_refusal(self._services, topic, topic_id, index, records, acks))
+                elif partition.log.prepares_batches:
+                    # The buffer will be read into again before the preparation ends.
+                    self._unprepared.append((part, partition, bytearray(records)))
+                else:
+                    self._append(part, partition, records, now_ms)
+
+    async def prepare_and_finish(self) -> None:
+        """For topics whose batches are looked into: check and recompress off the loop, then append."""
+        loop = asyncio.get_running_loop()
+        for part, partition, records in self._unprepared:
+            now_ms = self._services.clock.wall_ms()
+            try:
+                work = partial(prepare, memoryview(records), partition.log.config, now_ms=now_ms)
+                ready = await loop.run_in_executor(None, work)
+            except MillraceError as error:
+                partition.stats.produces_failed += 1
+                part.partition = partition
+                part.refuse(error)
+            else:
+                self._append(part, partition, ready, now_ms)
+        self.finish()
+
+    def finish(self) -> None:
+        """Everything is appended."""
+        self._answer.finish()
+
+    def _append(self, part: PartAnswer, partition: Partition, records: memoryview, now_ms: int) -> None:
+        part.partition = partition
+        partition.stats.produces += 1
+        gate, acks = self._gate, self._acks
+        try:
+            if acks == ALL_REPLICAS:
+                partition.refuse_if_too_few_replicas()
+            if gate is None:
+                appended = partition.append(records, now_ms)
+            else:
+                appended = gate.append(partition, records, now_ms)
+        except MillraceError as error:
+            partition.stats.produces_failed += 1
+            part.refuse(error, None if gate is None else gate.code_of(error))
+            return
+        log = partition.log
+        if log.high_watermark <= appended.last_offset and (
+            acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
+        ):
+            part.await_commit(appended)
+        else:
+            part.succeed(appended.base_offset, appended.log_append_time_ms)
+
+
+def _refusal(
+    services: Services,
+    topic: str,
+    topic_id: TopicId | None,
+    index: int,
+    records: memoryview | None,
+    acks: int,
+) -> PartitionResult:
+    """Why nothing can be appended to a partition, before its log is asked."""
+    if acks not in VALID_ACKS:
+        return PartitionResult(
+            index,
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            error_message=f"acks={acks} is not valid: allowed are -1 (all), 0 and 1",
+        )
+    image = services.metadata.image
+    if topic_id is not None and topic_id not in image.topics_by_id:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    found = image.topics.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
+    if found is not None and found.internal:
+        # Their coordinators believe what is in them.
+        return PartitionResult(
+            index,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            error_message=f"only brokers write to the internal topic {found.name}",
+        )
+    if records is None:
+        return PartitionResult(
+            index, ErrorCode.CORRUPT_MESSAGE, error_message="the partition came without records"
+        )
+    return PartitionResult(
+        index,
+        services.absence(topic, topic_id, index),
+        current_leader=services.current_leader(topic, topic_id, index),
+    )
