@@ -147,9 +147,7 @@ class GroupMachine:
         key, value = record
         if type(key) is OffsetCommitKey:
             assert value is None or type(value) is CommittedOffset, value
-            self.offsets.apply(key, value)
-            if value is not None and key.group not in self.groups:
-                self._add_offsets_only(key.group)
+            self.apply_offset(key, value)
             return
         match key, value:
             case GroupMetadataKey(), (GroupMetadataValue() | None):
@@ -157,6 +155,12 @@ class GroupMachine:
             case _:
                 if self.consumer_rules is not None:
                     self.consumer_rules.apply(record)
+
+    def apply_offset(self, key: OffsetCommitKey, committed: CommittedOffset | None) -> None:
+        """As `apply`, for the record of an offset."""
+        self.offsets.apply(key, committed)
+        if committed is not None and key.group not in self.groups:
+            self._add_offsets_only(key.group)
 
     def _add_offsets_only(self, group_id: str) -> None:
         """A consumer that commits without belonging to a group makes one that only has offsets."""

@@ -264,13 +264,12 @@ def encode_single_success(
     version: int,
     topic: str,
     topic_id: TopicId | None,
-    result: tuple[int, int, int, int],
+    partition: int,
+    base_offset: int,
+    append_time: int,
+    log_start_offset: int,
 ) -> bytes:
-    """The whole frame of the commonest answer in a few steps: one partition, no error.
-
-    `result` is partition, base offset, log append time and log start offset.
-    """
-    partition, base_offset, append_time, log_start_offset = result
+    """The whole frame of the commonest answer in a few steps: one partition, no error."""
     if version < FLEXIBLE_FROM:
         only = PartitionResult(partition, 0, base_offset, append_time, log_start_offset)
         body = encode_response([TopicResult(topic, topic_id, [only])], version)

@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             return end
         finally:
             self._handling = False
-            wakeups.end_read(self, is_within_another)
+            wakeups.end_read(self if self._answers else None, is_within_another)
 
     def _handle_frame(self, buffer: memoryview, start: int, stop: int) -> None:
         key, version, correlation_id, client_id_size = _read_head(buffer, start)
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, request: Request, response: Any) -> None:
         """Answer the request that is being handled, now, or when the response is there to be awaited."""
-        if isinstance(response, Awaitable):
+        if type(response) is not bytes and isinstance(response, Awaitable):
             self.take_place(request)
             self.run_ordered(self._answer_when_there(request, response))
             return
@@ -362,22 +362,20 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answers.
 
-    def send(self, response: bytes | Sequence[Chunk]) -> None:
-        """Answer the request that is being handled, with a frame or with its pieces, slices of files among
-        them."""
+    def send(self, frame: bytes) -> None:
+        """Answer the request that is being handled."""
         if self._slots:
-            slot = Slot(self)
-            self._slots.append(slot)
-            slot.complete(response)
-        elif isinstance(response, bytes):
-            self._answers.append(response)
+            self.reserve().complete(frame)
         else:
-            self.send_answers()
-            self.out.write_chunks(response)
+            self._answers.append(frame)
 
     def send_chunks(self, chunks: Sequence[Chunk]) -> None:
-        """As `send`, for a frame in pieces."""
-        self.send(chunks)
+        """Answer the request that is being handled with a frame in pieces, slices of files among them."""
+        if self._slots:
+            self.reserve().complete(chunks)
+        else:
+            self.send_answers()
+            self.out.write_chunks(chunks)
 
     def reserve(self) -> Slot:
         """Take a place in the order of responses for the request that is being handled."""

@@ -67,9 +67,12 @@ class Request(Slot):
     @override
     def complete(self, response: bytes | Sequence[Chunk]) -> None:
         """Answer with a whole frame: at once, or in the place that was taken."""
-        if not self.has_place:
+        if self.has_place:
+            if not self.is_over:
+                self.is_over = True
+                self.response = response
+                self.connection.slot_completed(response)
+        elif isinstance(response, bytes):
             self.connection.send(response)
-        elif not self.is_over:
-            self.is_over = True
-            self.response = response
-            self.connection.slot_completed(response)
+        else:
+            self.connection.send_chunks(response)

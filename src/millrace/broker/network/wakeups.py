@@ -67,14 +67,16 @@ class Wakeups:
         self._has_answered_first = False
         return is_within_another
 
-    def end_read(self, sender: Sender, is_within_another: bool) -> None:
-        """The requests of the read are handled: let the answers leave, in the order that is stated above."""
+    def end_read(self, sender: Sender | None, is_within_another: bool) -> None:
+        """The requests of the read are handled: let the answers leave, in the order that is stated above.
+        `sender` is the connection, if it has any to its own requests."""
         self._is_handling = is_within_another
         if self._woken:
             if not self._has_answered_first:
                 self._answer_first()
             self._answer_rest_soon()
-        sender.send_answers()
+        if sender is not None:
+            sender.send_answers()
         if self._held_back and not is_within_another:
             held_back, self._held_back = self._held_back, {}
             for other in held_back:

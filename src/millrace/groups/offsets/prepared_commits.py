@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from millrace.coordinator.decision import Record
 from millrace.coordinator.runtime import RECORD_OVERHEAD, Shard
 from millrace.core.ids import TopicId
 from millrace.groups.commands import CommittedOffset
@@ -80,7 +79,7 @@ def apply_commit(shard: Shard, committer: Committer, wanted: Sequence[Wanted], n
     if machine.check_commit(group, committer) is not None:
         return None
     encoded: list[tuple[bytes, bytes | None]] = []
-    records: list[Record] = []
+    applied: list[tuple[OffsetCommitKey, CommittedOffset]] = []
     size_bytes = 0
     for place, offset, leader_epoch, raw in wanted:
         key, key_bytes, topic_id, tags, record_bytes = place
@@ -97,11 +96,11 @@ def apply_commit(shard: Shard, committer: Committer, wanted: Sequence[Wanted], n
         encoded.append((key_bytes, offset_value(offset, leader_epoch, raw, now_ms, tags)))
         # A named tuple's own constructor costs twice as much.
         committed = _new_tuple(CommittedOffset, (offset, leader_epoch, metadata, now_ms, NO_EXPIRY, topic_id))
-        records.append(_new_tuple(Record, (key, committed)))
+        applied.append((key, committed))
     if size_bytes > shard.batch_bytes_max:
         return None
     if group is not None and committer.generation >= 0:
         shard.set_timers(group.committed(committer.member_id, now_ms))
-    for record in records:
-        machine.apply(record)
+    for key, committed in applied:
+        machine.apply_offset(key, committed)
     return encoded, size_bytes

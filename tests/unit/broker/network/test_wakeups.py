@@ -14,33 +14,11 @@ from millrace.broker.network.requests import Request, Slot
 from millrace.broker.network.server import Server
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.world import World
+from tests.unit.broker.network.client import FakeTransport
 
 Handler = Callable[[Connection], None]
 # Api 1, version 0, correlation id 7, no client id.
 FRAME = struct.pack(">ihhih", 10, 1, 0, 7, -1)
-
-
-class FakeTransport:
-    """Without a socket of its own, so that all bytes come here."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.is_reading = True
-
-    def pause_reading(self) -> None:
-        self.is_reading = False
-
-    def resume_reading(self) -> None:
-        self.is_reading = True
-
-    def get_extra_info(self, _name: str) -> None:
-        return None
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        assert high == 0
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
 
 
 class Peer:

@@ -7,7 +7,7 @@ committed. A request for several partitions has a `PartAnswer` for each (`severa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.network.requests import Request
@@ -26,6 +26,7 @@ from millrace.wire.produce_codec import (
 
 if TYPE_CHECKING:
     from millrace.broker.network.connection import Connection
+    from millrace.broker.services import Services
     from millrace.core.errors import MillraceError
     from millrace.core.ids import TopicId
     from millrace.log.partition.appending import Appended
@@ -55,7 +56,10 @@ class ProduceAnswer(Request):
             route.version,
             partition.topic,
             self.topic_id,
-            (partition.index, base_offset, append_time_ms, partition.log.log_start_offset),
+            partition.index,
+            base_offset,
+            append_time_ms,
+            partition.log.log_start_offset,
         )
         # As `complete` does, without the call where nothing waits.
         if self.has_place:
@@ -63,20 +67,9 @@ class ProduceAnswer(Request):
         else:
             connection.send(frame)
 
-    def refuse(self, error: MillraceError, code: int | None = None) -> None:
-        """The batch was not appended; `code` where the client is to be told another than the error's own."""
-        leader = None
-        if isinstance(error, NotLeader):
-            leader = self.connection.services.leader_elsewhere(self.partition)
-        self.conclude(
-            PartitionResult(
-                self.partition.index,
-                error_code(error) if code is None else code,
-                record_errors=record_errors(error),
-                error_message=error_message(error),
-                current_leader=leader,
-            )
-        )
+    def refuse(self, error: MillraceError) -> None:
+        """The batch was not appended."""
+        self.conclude(refusal_of(self.connection.services, self.partition, error))
 
     def expire(self) -> None:
         """The time is over that the producer has given the replicas."""
@@ -114,23 +107,26 @@ class ProduceAnswer(Request):
 
 
 class PartAnswer(ProduceAnswer):
-    """The answer for one of the partitions that a request names: a part of the whole."""
+    """The answer for one of the partitions that a request names, where that has to wait: a part of the
+    whole."""
 
-    __slots__ = ("_whole", "result")
+    __slots__ = ("_at", "_results", "_whole")
 
-    def __init__(self, whole: WholeAnswer, connection: Connection) -> None:
+    def __init__(
+        self, whole: WholeAnswer, connection: Connection, partition: Partition, results: list[PartitionResult]
+    ) -> None:
         # Only what a part needs: it has no place of its own in the order of responses.
         self.connection = connection
+        self.partition = partition
         self.is_over = False
         self._whole = whole
-        self.result: PartitionResult | None = None
+        self._results = results
+        self._at = len(results)
+        results.append(PartitionResult(partition.index))
 
     @override
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
-        partition = self.partition
-        self.conclude(
-            PartitionResult(partition.index, 0, base_offset, append_time_ms, partition.log.log_start_offset)
-        )
+        self.conclude(success_of(self.partition, base_offset, append_time_ms))
 
     @override
     def await_commit(self, appended: Appended) -> None:
@@ -142,31 +138,36 @@ class PartAnswer(ProduceAnswer):
     def conclude(self, result: PartitionResult) -> None:
         if not self.is_over:
             self.is_over = True
-            self.result = result
+            self._results[self._at] = result
             self._whole.part_concluded()
 
 
 class WholeAnswer:
     """The answer to a request for several partitions: it leaves when each of its parts is concluded."""
 
-    __slots__ = ("_has_all_parts", "_open_count", "_request", "_topics")
+    __slots__ = ("_has_all_parts", "_open_count", "_parts", "_request", "_topics")
 
     def __init__(self, request: ProduceAnswer) -> None:
         self._request = request
-        self._topics: list[tuple[str, TopicId | None, list[PartAnswer]]] = []
+        self._topics: list[TopicResult] = []
+        self._parts: list[PartAnswer] = []
+        """Those that had to wait."""
         self._open_count = 0
         self._has_all_parts = False
 
-    def add_topic(self, topic: str, topic_id: TopicId | None) -> list[PartAnswer]:
-        """The next topic of the request; the parts of its partitions, which are to be added."""
-        parts: list[PartAnswer] = []
-        self._topics.append((topic, topic_id, parts))
-        return parts
+    def add_topic(self, topic: str, topic_id: TopicId | None) -> list[PartitionResult]:
+        """The next topic of the request. To the list that is returned one result, or one `new_part`, is to be
+        added for each of its partitions."""
+        results: list[PartitionResult] = []
+        self._topics.append(TopicResult(topic, topic_id, results))
+        return results
 
-    def new_part(self) -> PartAnswer:
-        """For one more partition."""
+    def new_part(self, partition: Partition, results: list[PartitionResult]) -> PartAnswer:
+        """For a partition whose result is not known yet."""
         self._open_count += 1
-        return PartAnswer(self, self._request.connection)
+        part = PartAnswer(self, self._request.connection, partition, results)
+        self._parts.append(part)
+        return part
 
     def finish(self) -> None:
         """All parts are there, and what could be appended was: answer, now or when the last is concluded."""
@@ -175,7 +176,7 @@ class WholeAnswer:
         if request.acks == 0:
             self._finish_without_response()
         elif self._open_count == 0:
-            request.complete(self._frame())
+            request.complete(_frame(request, self._topics))
         else:
             connection = request.connection
             connection.take_place(request)
@@ -188,7 +189,7 @@ class WholeAnswer:
 
     def expire(self) -> None:
         """The time of the request is over: each part that is open says so."""
-        for part in self._parts():
+        for part in self._parts:
             if not part.is_over:
                 part.expire()
 
@@ -196,24 +197,32 @@ class WholeAnswer:
         """One part less to wait for."""
         self._open_count -= 1
         if self._open_count == 0 and self._has_all_parts and not self._request.is_over:
-            self._request.complete(self._frame())
+            self._request.complete(_frame(self._request, self._topics))
 
     def _finish_without_response(self) -> None:
         request = self._request
         request.route.stats.record(request.connection.ticks() - request.started)
-        if any(part.result is not None and part.result.error_code for part in self._parts()):
+        if any(result.error_code for topic in self._topics for result in topic.partitions):
             # Without responses this is the only way to tell the client, which then asks for metadata anew.
             request.connection.abort("a produce with acks=0 failed")
 
-    def _parts(self) -> Iterable[PartAnswer]:
-        return (part for _, _, parts in self._topics for part in parts)
 
-    def _frame(self) -> bytes:
-        topics = [
-            TopicResult(topic, topic_id, [part.result for part in parts if part.result is not None])
-            for topic, topic_id, parts in self._topics
-        ]
-        return _frame(self._request, topics)
+def success_of(partition: Partition, base_offset: int, append_time_ms: int) -> PartitionResult:
+    """For a request that names several partitions; one partition alone has `ProduceAnswer.succeed`."""
+    return PartitionResult(partition.index, 0, base_offset, append_time_ms, partition.log.log_start_offset)
+
+
+def refusal_of(
+    services: Services, partition: Partition, error: MillraceError, code: int | None = None
+) -> PartitionResult:
+    """Why nothing was appended; `code` where the client is to be told another than the error's own."""
+    return PartitionResult(
+        partition.index,
+        error_code(error) if code is None else code,
+        record_errors=record_errors(error),
+        error_message=error_message(error),
+        current_leader=services.leader_elsewhere(partition) if isinstance(error, NotLeader) else None,
+    )
 
 
 def _frame(request: ProduceAnswer, topics: list[TopicResult]) -> bytes:

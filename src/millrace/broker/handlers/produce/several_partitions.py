@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from millrace.broker.handlers.produce.answers import ALL_REPLICAS, PartAnswer, ProduceAnswer, WholeAnswer
+from millrace.broker.handlers.produce.answers import (
+    ALL_REPLICAS,
+    PartAnswer,
+    ProduceAnswer,
+    WholeAnswer,
+    refusal_of,
+    success_of,
+)
 from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied
 from millrace.core.errors import MillraceError
 from millrace.log.batches.validation import prepare
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from millrace.broker.services import Services
     from millrace.coordinator.runtime import Answer
     from millrace.core.ids import TopicId
+    from millrace.log.partition.appending import Appended
     from millrace.replica.partition import Partition
 
 VALID_ACKS: Final = (ALL_REPLICAS, 0, 1)
@@ -80,10 +88,8 @@ class _Appends:
         answer, acks = self._answer, self._acks
         for topic, topic_id, wanted in topics:
             by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
-            parts = answer.add_topic(topic, topic_id)
+            results = answer.add_topic(topic, topic_id)
             for index, records in wanted:
-                part = answer.new_part()
-                parts.append(part)
                 partition = None if by_index is None else by_index.get(index)
                 if (
                     partition is None
@@ -91,12 +97,13 @@ class _Appends:
                     or acks not in VALID_ACKS
                     or partition.topic in INTERNAL_TOPICS
                 ):
-                    part.conclude(_refusal(self._services, topic, topic_id, index, records, acks))
+                    results.append(_refusal(self._services, topic, topic_id, index, records, acks))
                 elif partition.log.prepares_batches:
                     # The buffer will be read into again before the preparation ends.
+                    part = answer.new_part(partition, results)
                     self._unprepared.append((part, partition, bytearray(records)))
                 else:
-                    self._append(part, partition, records, now_ms)
+                    self._append(partition, records, now_ms, results)
 
     async def prepare_and_finish(self) -> None:
         """For topics whose batches are looked into: check and recompress off the loop, then append."""
@@ -108,38 +115,58 @@ class _Appends:
                 ready = await loop.run_in_executor(None, work)
             except MillraceError as error:
                 partition.stats.produces_failed += 1
-                part.partition = partition
                 part.refuse(error)
             else:
-                self._append(part, partition, ready, now_ms)
+                self._append_prepared(part, partition, ready, now_ms)
         self.finish()
 
     def finish(self) -> None:
         """Everything is appended."""
         self._answer.finish()
 
-    def _append(self, part: PartAnswer, partition: Partition, records: memoryview, now_ms: int) -> None:
-        part.partition = partition
-        partition.stats.produces += 1
-        gate, acks = self._gate, self._acks
-        try:
-            if acks == ALL_REPLICAS:
-                partition.refuse_if_too_few_replicas()
-            if gate is None:
-                appended = partition.append(records, now_ms)
-            else:
-                appended = gate.append(partition, records, now_ms)
-        except MillraceError as error:
-            partition.stats.produces_failed += 1
-            part.refuse(error, None if gate is None else gate.code_of(error))
-            return
-        log = partition.log
-        if log.high_watermark <= appended.last_offset and (
-            acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
-        ):
+    def _append(
+        self, partition: Partition, records: memoryview, now_ms: int, results: list[PartitionResult]
+    ) -> None:
+        appended = self._appended(partition, records, now_ms)
+        if isinstance(appended, PartitionResult):
+            results.append(appended)
+        elif self._has_to_wait(partition, appended):
+            self._answer.new_part(partition, results).await_commit(appended)
+        else:
+            results.append(success_of(partition, appended.base_offset, appended.log_append_time_ms))
+
+    def _append_prepared(
+        self, part: PartAnswer, partition: Partition, records: memoryview, now_ms: int
+    ) -> None:
+        appended = self._appended(partition, records, now_ms)
+        if isinstance(appended, PartitionResult):
+            part.conclude(appended)
+        elif self._has_to_wait(partition, appended):
             part.await_commit(appended)
         else:
             part.succeed(appended.base_offset, appended.log_append_time_ms)
+
+    def _appended(self, partition: Partition, records: memoryview, now_ms: int) -> Appended | PartitionResult:
+        """What was appended, or the result that says why nothing was."""
+        partition.stats.produces += 1
+        gate = self._gate
+        try:
+            if self._acks == ALL_REPLICAS:
+                partition.refuse_if_too_few_replicas()
+            if gate is None:
+                return partition.append(records, now_ms)
+            return gate.append(partition, records, now_ms)
+        except MillraceError as error:
+            partition.stats.produces_failed += 1
+            code = None if gate is None else gate.code_of(error)
+            return refusal_of(self._services, partition, error, code)
+
+    def _has_to_wait(self, partition: Partition, appended: Appended) -> bool:
+        """Whether what was appended is not yet as safe as the request demands."""
+        log, acks = partition.log, self._acks
+        return log.high_watermark <= appended.last_offset and (
+            acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
+        )
 
 
 def _refusal(

@@ -42,7 +42,7 @@ from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
-from tests.unit.broker.network.test_wakeups import FakeTransport
+from tests.unit.broker.network.client import FakeTransport
 
 TOPIC: Final = "followed"
 WAIT_MS: Final = 60_000

@@ -66,7 +66,7 @@ class Broker:
         self.staging = Staging(Wakeups())
         self.connection = cast(
             "Any",
-            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, take_place=_take_place),
+            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, services=None, take_place=_take_place),
         )
         self.partitions = [self._lead(TopicPartition("orders", index)) for index in range(3)]
 
