@@ -70,7 +70,7 @@ class Side:
             services.recognition = Recognition(services.partitions.world, entries_max=0)
         self.first_id = broker.create_topic(TOPIC, 2).topic_id
         broker.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
-        self.member_id = member(broker, session_timeout_ms=1_000_000)
+        self.member_id = self.present_member = member(broker, session_timeout_ms=1_000_000)
         self.consumer_epoch = self.beat("first").member_epoch
         dispatcher = Dispatcher(APIS if recognises else GENERAL)
 
@@ -292,13 +292,13 @@ def limit_metadata(size_max: int) -> Change:
 
 
 def leave(side: Side) -> None:
-    leaving = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=side.member_id)])
+    leaving = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=side.present_member)])
     side.broker.ask(leaving, 5)
 
 
 def leave_and_come_back(side: Side) -> None:
     leave(side)
-    member(side.broker, session_timeout_ms=1_000_000)
+    side.present_member = member(side.broker, session_timeout_ms=1_000_000)
 
 
 def another_consumer_joins(side: Side) -> None:
