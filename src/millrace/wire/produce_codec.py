@@ -172,7 +172,8 @@ def sole_records(buffer: memoryview, position: int, end: int) -> memoryview | No
     except IndexError:
         return None
     stop = position + size - 1
-    if size == 0 or stop != end - 3 or bytes(buffer[stop:end]) != _NO_TAGS:
+    # No tags of the partition, of the topic and of the request.
+    if size == 0 or stop != end - 3 or buffer[stop] or buffer[stop + 1] or buffer[stop + 2]:
         return None
     return buffer[position:stop]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,6 +28,7 @@ from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
 
 if TYPE_CHECKING:
+    from millrace.broker.network.dispatch import Route
     from millrace.broker.network.server import Server
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ SLOTS_RESUME: Final = SLOTS_MAX // 2
 memory every time."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
+_read_numbered_head: Final = struct.Struct(">Iih").unpack_from
+"""The same with key and version as one number, by which routes are found."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -269,15 +273,10 @@ class Connection(asyncio.BufferedProtocol):
             wakeups.end_read(self if self._answers else None, is_within_another)
 
     def _handle_frame(self, buffer: memoryview, start: int, stop: int) -> None:
-        key, version, correlation_id, client_id_size = _read_head(buffer, start)
+        number, correlation_id, client_id_size = _read_numbered_head(buffer, start)
         started = self.ticks()
-        route = self._routes.get(key << 16 | version & 0xFFFF) or self._dispatcher.find(key, version)
+        route = self._routes.get(number) or self._first_route(buffer, start)
         if route is None:
-            answer = self._server.answer_unserved(key, version, correlation_id)
-            if answer is None:
-                self._refuse_api(key, version)
-            else:
-                self.send(answer)
             return
         body = start + REQUEST_HEAD_SIZE + client_id_size
         if client_id_size >= 0 and route.flexible_request and body < stop and buffer[body] == 0:
@@ -304,8 +303,21 @@ class Connection(asyncio.BufferedProtocol):
             client_id_at = start + REQUEST_HEAD_SIZE
             client_id = str(buffer[client_id_at : client_id_at + client_id_size], "utf-8", "replace")
         self.client_id = client_id
-        context = RequestContext(version, client_id, self.endpoint, self._server.services)
+        context = RequestContext(route.version, client_id, self.endpoint, self._server.services)
         self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
+
+    def _first_route(self, buffer: memoryview, start: int) -> Route | None:
+        """The route of a request whose kind was not asked for before; None if there is none, and that is
+        answered."""
+        key, version, correlation_id, _ = _read_head(buffer, start)
+        route = self._dispatcher.find(key, version)
+        if route is None:
+            answer = self._server.answer_unserved(key, version, correlation_id)
+            if answer is None:
+                self._refuse_api(key, version)
+            else:
+                self.send(answer)
+        return route
 
     def answer(self, request: Request, response: Any) -> None:
         """Answer the request that is being handled, now, or when the response is there to be awaited."""

@@ -163,6 +163,7 @@ def test_large_answers_to_requests_that_came_together_leave_one_by_one() -> None
     """Some thousand requests fit into one read: joined, their answers would take gigabytes."""
     server = _server(Wakeups(), [])
     server.dispatcher.routes[1 << 16] = SimpleNamespace(
+        version=0,
         direct=False,
         quick=None,
         request_type=Request,

@@ -62,8 +62,9 @@ def quick_offset_commit(request: CommitRequest) -> bool:
     staged = apply_commit(shard, committer, wanted, services.clock.wall_ms())
     if staged is None:
         return False
+    records, size_bytes = staged
     request.connection.take_place(request)
-    shard.stage(*staged, request)
+    shard.stage(records, size_bytes, request)
     return True
 
 

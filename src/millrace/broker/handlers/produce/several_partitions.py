@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from millrace.broker.services import Services
     from millrace.coordinator.runtime import Answer
     from millrace.core.ids import TopicId
-    from millrace.log.partition.appending import Appended
     from millrace.replica.partition import Partition
 
 VALID_ACKS: Final = (ALL_REPLICAS, 0, 1)
@@ -117,7 +116,7 @@ class _Appends:
                 partition.stats.produces_failed += 1
                 part.refuse(error)
             else:
-                self._append_prepared(part, partition, ready, now_ms)
+                self._append(partition, ready, now_ms, [], part)
         self.finish()
 
     def finish(self) -> None:
@@ -125,48 +124,42 @@ class _Appends:
         self._answer.finish()
 
     def _append(
-        self, partition: Partition, records: memoryview, now_ms: int, results: list[PartitionResult]
+        self,
+        partition: Partition,
+        records: memoryview,
+        now_ms: int,
+        results: list[PartitionResult],
+        part: PartAnswer | None = None,
     ) -> None:
-        appended = self._appended(partition, records, now_ms)
-        if isinstance(appended, PartitionResult):
-            results.append(appended)
-        elif self._has_to_wait(partition, appended):
-            self._answer.new_part(partition, results).await_commit(appended)
-        else:
-            results.append(success_of(partition, appended.base_offset, appended.log_append_time_ms))
-
-    def _append_prepared(
-        self, part: PartAnswer, partition: Partition, records: memoryview, now_ms: int
-    ) -> None:
-        appended = self._appended(partition, records, now_ms)
-        if isinstance(appended, PartitionResult):
-            part.conclude(appended)
-        elif self._has_to_wait(partition, appended):
-            part.await_commit(appended)
-        else:
-            part.succeed(appended.base_offset, appended.log_append_time_ms)
-
-    def _appended(self, partition: Partition, records: memoryview, now_ms: int) -> Appended | PartitionResult:
-        """What was appended, or the result that says why nothing was."""
+        """Append to one partition; what comes of it is added to the results, or told the part that stands
+        there already."""
         partition.stats.produces += 1
-        gate = self._gate
+        gate, acks = self._gate, self._acks
         try:
-            if self._acks == ALL_REPLICAS:
+            if acks == ALL_REPLICAS:
                 partition.refuse_if_too_few_replicas()
             if gate is None:
-                return partition.append(records, now_ms)
-            return gate.append(partition, records, now_ms)
+                appended = partition.append(records, now_ms)
+            else:
+                appended = gate.append(partition, records, now_ms)
         except MillraceError as error:
             partition.stats.produces_failed += 1
             code = None if gate is None else gate.code_of(error)
-            return refusal_of(self._services, partition, error, code)
-
-    def _has_to_wait(self, partition: Partition, appended: Appended) -> bool:
-        """Whether what was appended is not yet as safe as the request demands."""
-        log, acks = partition.log, self._acks
-        return log.high_watermark <= appended.last_offset and (
-            acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
-        )
+            result = refusal_of(self._services, partition, error, code)
+        else:
+            log = partition.log
+            if log.high_watermark <= appended.last_offset and (
+                acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
+            ):
+                if part is None:
+                    part = self._answer.new_part(partition, results)
+                part.await_commit(appended)
+                return
+            result = success_of(partition, appended.base_offset, appended.log_append_time_ms)
+        if part is None:
+            results.append(result)
+        else:
+            part.conclude(result)
 
 
 def _refusal(
