@@ -24,8 +24,10 @@ from millrace.broker.network.outgoing import (
     Outgoing,
     OutgoingFailed,
 )
+from millrace.broker.network.recognition import Recognition
 from millrace.broker.network.server import Server
 from millrace.core.override import override
+from millrace.core.world import World
 
 
 class DiskFile:
@@ -156,7 +158,7 @@ async def congestion_control(peer_host: str, default: bytes) -> bytes:
 
     server = SimpleNamespace(
         dispatcher=SimpleNamespace(routes={}),
-        services=SimpleNamespace(wakeups=None),
+        services=SimpleNamespace(wakeups=None, recognition=Recognition(World())),
         loop=loop,
         ticks=float,
         start_task=None,

@@ -35,13 +35,14 @@ from millrace.coordinator.errors import (
     NotCoordinator,
     RecordsTooLarge,
 )
+from millrace.coordinator.staged_answers import JointAnswer, StagedAnswer, tell
 from millrace.coordinator.timers import Timers
-from millrace.coordinator.turns import JointAnswer, StagedAnswer, Turns, tell
 from millrace.core.background import Background
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
 from millrace.core.lanes import Waits
+from millrace.core.turn_batching import TurnBatching
 from millrace.log.state.transactions import EndMarker
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
@@ -83,7 +84,7 @@ class Shard:
         clock: Clock,
         failed: Callable[[Shard], None],
         perform: Effect,
-        turns: Turns,
+        batching: TurnBatching,
     ) -> None:
         self.partition = partition
         self.machine = machine
@@ -91,7 +92,7 @@ class Shard:
         self._clock = clock
         self._failed = failed
         self._perform = perform
-        self._turns = turns
+        self._batching = batching
         self._loop = asyncio.get_running_loop()
         self._timers = Timers(self._loop, self._timer_fired)
         self._next_token: Token = 0
@@ -224,11 +225,11 @@ class Shard:
         self._staged += records
         self._staged_bytes += size_bytes
         self._staged_answers.append(answer)
-        turns = self._turns
-        if not (turns.is_worthwhile or turns.is_time_to_try()):
+        batching = self._batching
+        if not batching.is_worthwhile():
             self.settle()
         elif len(self._staged_answers) == 1:
-            turns.add(self, self._loop)
+            batching.at_end_of_turn(self._loop, self.settle)
 
     def settle(self) -> bool:
         """Write what is staged, as one batch; False if that failed, which ends this shard."""
@@ -236,6 +237,7 @@ class Shard:
         if not records:
             return True
         self._staged, self._staged_answers, self._staged_bytes = [], [], 0
+        self._batching.came_together(len(answers))
         now_ms = self._clock.wall_ms()
         try:
             batch = memoryview(build_plain_batch(records, now_ms))
@@ -377,7 +379,7 @@ class Runtime:
         self._codec = codec
         self._new_machine = new_machine
         self._perform = _nothing_to_do if perform is None else perform
-        self._turns = Turns()
+        self._batching = TurnBatching()
         self.shards: dict[int, Shard] = {}
         """The partitions that are loaded, by number."""
         self._loading: dict[int, asyncio.Task[None]] = {}
@@ -462,7 +464,7 @@ class Runtime:
                 self._clock,
                 self._shard_failed,
                 self._perform,
-                self._turns,
+                self._batching,
             )
             self.shards[partition.index] = shard
             self.loads_count += 1

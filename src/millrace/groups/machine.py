@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from millrace.coordinator.decision import (
     NOTHING,
@@ -34,6 +34,7 @@ from millrace.groups.commands import (
     UNSTABLE,
     CommitInTransaction,
     CommitOffsets,
+    CommittedOffset,
     DeleteGroup,
     DeleteOffsets,
     EndOffsetTransaction,
@@ -72,10 +73,22 @@ from millrace.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
-    OffsetCommitValue,
 )
 
 _EXPIRY: Final = "offset expiry"
+
+
+class CommittingClient(Protocol):
+    """Who commits offsets, as it says."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def generation(self) -> int: ...
 
 
 class GroupMachine:
@@ -138,31 +151,37 @@ class GroupMachine:
             self._apply_other(record)
             return
         key, value = record
+        if type(key) is OffsetCommitKey:
+            assert value is None or type(value) is CommittedOffset, value
+            self.apply_offset(key, value)
+            return
         match key, value:
-            case OffsetCommitKey(), (OffsetCommitValue() | None):
-                self.offsets.apply(key, value)
-                if value is not None and key.group not in self.groups:
-                    self.add_offsets_only(key.group)
             case GroupMetadataKey(), (GroupMetadataValue() | None):
                 self._apply_group(key.group, value)
             case _:
                 if self.consumer_rules is not None:
                     self.consumer_rules.apply(record)
 
-    def add_offsets_only(self, group_id: str) -> None:
+    def apply_offset(self, key: OffsetCommitKey, committed: CommittedOffset | None) -> None:
+        """As `apply`, for the record of an offset."""
+        self.offsets.apply(key, committed)
+        if committed is not None and key.group not in self.groups:
+            self._add_offsets_only(key.group)
+
+    def _add_offsets_only(self, group_id: str) -> None:
         """A consumer that commits without belonging to a group makes one that only has offsets."""
         self.groups[group_id] = ClassicGroup(group_id, self.settings)
 
     def _apply_other(self, record: Applied) -> None:
         match record:
             case TransactionalRecord(
-                producer_id, Record(OffsetCommitKey() as key, OffsetCommitValue() as value)
+                producer_id, Record(OffsetCommitKey() as key, CommittedOffset() as committed)
             ):
-                self.offsets.apply_pending(producer_id, key, value)
+                self.offsets.apply_pending(producer_id, key, committed)
             case TransactionEnded(producer_id, is_commit):
                 for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit):
                     if group_id not in self.groups:
-                        self.add_offsets_only(group_id)
+                        self._add_offsets_only(group_id)
             case Unstored(ClassicGroup() as group):
                 # It is the group that its record tells of, with the requests that it still has to answer.
                 present = self.classic_group(group.group_id)
@@ -298,23 +317,27 @@ class GroupMachine:
 
     # Offsets, of groups of either protocol.
 
+    def check_commit(self, group: Group | None, client: CommittingClient) -> MillraceError | None:
+        """Why this client may not commit offsets of the group now, or None."""
+        if group is not None:
+            return group.check_commit(
+                member_id=client.member_id, instance_id=client.instance_id, generation=client.generation
+            )
+        return GroupNotFound(client.group_id) if client.generation >= 0 else None
+
     def _commit_offsets(self, command: CommitOffsets, now_ms: int) -> Decision[object]:
         group = self.groups.get(command.group_id)
+        error = self.check_commit(group, command)
         timers: tuple[Timer, ...] = ()
         if group is not None:
-            error = group.check_commit(
-                member_id=command.member_id,
-                instance_id=command.instance_id,
-                generation=command.generation,
-            )
             if error is not None:
                 return self._commit_some(group, command, error, now_ms)
             if command.generation >= 0:
                 timers = group.committed(command.member_id, now_ms)
-        elif command.generation >= 0:
-            if command.knows_epochs:
-                return Decision(error=GroupNotFound(command.group_id))
-            return Decision(error=IllegalGeneration(command.group_id, command.generation, current=0))
+        elif error is not None:
+            if not command.knows_epochs:
+                error = IllegalGeneration(command.group_id, command.generation, current=0)
+            return Decision(error=error)
         records, errors = commit(command, now_ms=now_ms, metadata_max=self.settings.offset_metadata_max)
         return Decision(records=tuple(records), timers=timers, response=OffsetsCommitted(errors))
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.world import World
 from millrace.replica.partition import Partition, TopicStats
 
 
 class Partitions:
-    """The partitions that this broker holds, by name and by topic id."""
+    """All partitions of this broker, those that it leads and those that it follows."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[TopicId, dict[int, Partition]] = {}
         self.stats: dict[str, TopicStats] = {}
-        self.produce_shapes: dict[bytes, tuple[Partition, TopicId | None, int, int]] = {}
-        """The beginnings of produce requests that were seen, and the partition, topic id, timeout and
-        acks that they mean. Forgotten with every change of the partitions."""
-        self.produce_shapes_by_id: dict[bytes, tuple[Partition, TopicId | None, int, int]] = {}
+        self.world = World()
+        """Hears of partitions that come and go."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
@@ -42,7 +41,7 @@ class Partitions:
         by_index = self.by_name.setdefault(partition.topic, {})
         assert partition.index not in by_index, partition.topic_partition
         by_index[partition.index] = partition
-        self.forget_shapes()
+        self.world.changed()
         self.by_id[partition.topic_id] = by_index
 
     def remove(self, topic_partition: TopicPartition) -> Partition | None:
@@ -51,15 +50,10 @@ class Partitions:
         partition = None if by_index is None else by_index.pop(topic_partition.partition, None)
         if by_index is None or partition is None:
             return None
-        self.forget_shapes()
+        self.world.changed()
         if not by_index:
             del self.by_name[topic_partition.topic]
             del self.by_id[partition.topic_id]
             self.stats.pop(topic_partition.topic, None)
         partition.retire()
         return partition
-
-    def forget_shapes(self) -> None:
-        """A partition came, went, or is led by somebody else: requests are looked at anew."""
-        self.produce_shapes.clear()
-        self.produce_shapes_by_id.clear()

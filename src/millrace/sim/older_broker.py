@@ -20,7 +20,8 @@ from millrace.broker.network.dispatch import Api
 from millrace.broker.surroundings import Surroundings
 from millrace.coordinator.decision import Record
 from millrace.core.override import override
-from millrace.groups.records import GroupRecordCodec
+from millrace.groups.commands import CommittedOffset
+from millrace.groups.records import GroupRecordCodec, stored_offset
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millrace.wire.messages.group_records import GroupMetadataValue, OffsetCommitValue
@@ -68,8 +69,8 @@ class OlderGroupRecords(GroupRecordCodec):
     @override
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         key, value = super().encode(record)
-        if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp < 0:
-            value = _INT16.pack(_OFFSET_VERSION) + _encode_offset(record.value)
+        if isinstance(record.value, CommittedOffset) and record.value.expire_ms < 0:
+            value = _INT16.pack(_OFFSET_VERSION) + _encode_offset(stored_offset(record.value))
         elif isinstance(record.value, GroupMetadataValue):
             value = _INT16.pack(_GROUP_VERSION) + _encode_group(record.value)
         return key, value

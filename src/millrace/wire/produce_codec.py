@@ -176,7 +176,8 @@ def sole_records(buffer: memoryview, position: int, end: int) -> memoryview | No
     except IndexError:
         return None
     stop = position + size - 1
-    if size == 0 or stop != end - 3 or bytes(buffer[stop:end]) != _NO_TAGS:
+    # No tags of the partition, of the topic and of the request.
+    if size == 0 or stop != end - 3 or buffer[stop] or buffer[stop + 1] or buffer[stop + 2]:
         return None
     return buffer[position:stop]
 
@@ -268,13 +269,12 @@ def encode_single_success(
     version: int,
     topic: str,
     topic_id: TopicId | None,
-    result: tuple[int, int, int, int],
+    partition: int,
+    base_offset: int,
+    append_time: int,
+    log_start_offset: int,
 ) -> bytes:
-    """The whole frame of the commonest answer in a few steps: one partition, no error.
-
-    `result` is partition, base offset, log append time and log start offset.
-    """
-    partition, base_offset, append_time, log_start_offset = result
+    """The whole frame of the commonest answer in a few steps: one partition, no error."""
     if version < FLEXIBLE_FROM:
         only = PartitionResult(partition, 0, base_offset, append_time, log_start_offset)
         body = encode_response([TopicResult(topic, topic_id, [only])], version)

@@ -230,7 +230,7 @@ def test_the_short_cut_for_one_partition_writes_the_same_frame(
     body = produce_codec.encode_response([topic], version)
     flexible = schema.response_header_version(ApiKey.PRODUCE, version) >= 1
     assert produce_codec.encode_single_success(
-        correlation_id, version, name, known_id, (index, base_offset, append_time, start)
+        correlation_id, version, name, known_id, index, base_offset, append_time, start
     ) == response_frame(correlation_id, body, flexible=flexible)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from millrace.broker.handlers.cluster.answer_cache import AnswerCache
 from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.deadlines import Deadlines
+from millrace.broker.network.recognition import Recognition
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import NodeId
-from millrace.groups.offsets.quick_commits import QuickCommits
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import NodeEndpoint
 
@@ -78,11 +78,13 @@ class Services:
     deadlines: Deadlines = field(default_factory=Deadlines)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     staging: Staging = field(init=False)
-    quick_commits: QuickCommits = field(init=False)
+    recognition: Recognition = field(init=False)
 
     def __post_init__(self) -> None:
         self.staging = Staging(self.wakeups)
-        self.quick_commits = QuickCommits(self.groups, self.metadata, self.clock)
+        world = self.partitions.world
+        self.recognition = Recognition(world)
+        _ = self.metadata.subscribe(lambda _old, _new: world.changed())
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

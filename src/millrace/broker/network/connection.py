@@ -5,29 +5,31 @@ synchronous step. Only what is left of an unfinished frame moves into a buffer o
 which grows with the bytes that really arrive, never with the length that a frame claims.
 
 Order. Requests are handled one after the other. A handler that answers at once costs nothing extra; one
-that must wait for replicas or records reserves a slot, and later responses queue behind it (as far as there
-is memory for them: `memory.py`); one that is a coroutine holds up the requests behind it, as Kafka does.
+that must wait for replicas or records takes a place (`requests.py`), and later responses queue behind it (as
+far as there is memory for them: `memory.py`); one that is a coroutine holds up the requests behind it, as
+Kafka does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.broker.network.context import Endpoint, RequestContext
-from millrace.broker.network.dispatch import Route
 from millrace.broker.network.first_bytes import hint_from
 from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, answer_bytes
 from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
+from millrace.broker.network.requests import NO_BYTES, Request, Slot
 from millrace.core.override import override
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
 
 if TYPE_CHECKING:
-    from millrace.broker.handlers.fetch.serving import Fetch
     from millrace.broker.handlers.produce.refused_batches import RefusedBatches
+    from millrace.broker.network.dispatch import Route
     from millrace.broker.network.server import Server
 
 log = logging.getLogger(__name__)
@@ -42,26 +44,8 @@ SLOTS_RESUME: Final = SLOTS_MAX // 2
 memory every time."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
-
-
-class Slot:
-    """A response's place in the queue, taken before the response is known."""
-
-    __slots__ = ("_connection", "response")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Connection | None = connection
-        self.response: bytes | Sequence[Chunk] | None = None
-
-    def complete(self, response: bytes | Sequence[Chunk]) -> None:
-        """Answer with a whole frame; it leaves when all earlier ones have left."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self.response = response
-            connection.slot_completed(response)
-
-    def discard(self) -> None:
-        self._connection = None
+_read_numbered_head: Final = struct.Struct(">Iih").unpack_from
+"""The same with key and version as one number, by which routes are found."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -84,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_shared",
         "_slots",
+        "_spare_request",
         "_transport",
         "_waits_for_memory",
         "_wakeups",
@@ -97,11 +82,10 @@ class Connection(asyncio.BufferedProtocol):
         "frames_count",
         "idle_since",
         "is_last_frame",
-        "last_fetch",
-        "last_heartbeat",
         "loop",
         "on_close",
         "out",
+        "recognised",
         "refused_batches",
         "services",
         "shape_size",
@@ -124,6 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         self._own: memoryview | None = None
         self._filled = 0
         self._slots: list[Slot] = []
+        self._spare_request: Request | None = None
+        """That of a request that was answered at once: it serves the next one of the same kind."""
         self._answers: list[bytes] = []
         self._handling = False
         self._is_busy = False
@@ -138,15 +124,13 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
-        """As its last request said that was decoded here: not a produce, a fetch or a quick one."""
+        """What the client calls itself, as the last request said that a general handler served."""
+        self.recognised = server.services.recognition.of(None)
+        """What it may ask again; once clients say who they are, that of its principal."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
         self.refused_batches: RefusedBatches | None = None
         """Of idempotent producers, while they may have more on its way."""
-        self.last_fetch: Fetch | None = None
-        """That of a consumer at the end of one partition, which asks for the same again and again."""
-        self.last_heartbeat: object | None = None
-        """What it said last as a member of a group, and what came of it: see `handlers.groups.heartbeats`."""
         self.fetched_at: float | None = None
         """When it last asked for records, in ticks."""
         self.was_active = True
@@ -186,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             slot.discard()
         self._slots.clear()
         self._release(self._held_bytes)
-        self.last_fetch = None
+        self.recognised.forget(self)
         callbacks, self.on_close = self.on_close, {}
         for callback in callbacks:
             callback()
@@ -251,10 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         self._handling = True
         wakeups = self._wakeups
-        # Handling may make another connection continue with its requests; then the outer one collects.
-        was_collecting = wakeups.is_collecting
-        wakeups.is_collecting = True
-        wakeups.has_run_first = False
+        is_within_another = wakeups.begin_read()
         try:
             while end - position >= 4 and not self._is_busy and not self._is_closing:
                 (size,) = _read_length(buffer, position)
@@ -293,26 +274,13 @@ class Connection(asyncio.BufferedProtocol):
             return end
         finally:
             self._handling = False
-            wakeups.is_collecting = was_collecting
-            if wakeups.pending:
-                if not wakeups.has_run_first:
-                    wakeups.run_first()
-                wakeups.run_rest_soon()
-            if self._answers:
-                self.send_answers()
-            if wakeups.unsent and not was_collecting:
-                wakeups.send_together()
+            wakeups.end_read(self if self._answers else None, is_within_another)
 
     def _handle_frame(self, buffer: memoryview, start: int, stop: int) -> None:
-        key, version, correlation_id, client_id_size = _read_head(buffer, start)
+        number, correlation_id, client_id_size = _read_numbered_head(buffer, start)
         started = self.ticks()
-        route = self._routes.get(key << 16 | version & 0xFFFF) or self._dispatcher.find(key, version)
+        route = self._routes.get(number) or self._first_route(buffer, start)
         if route is None:
-            answer = self._server.answer_unserved(key, version, correlation_id)
-            if answer is None:
-                self._refuse_api(key, version)
-            else:
-                self.send(answer)
             return
         body = start + REQUEST_HEAD_SIZE + client_id_size
         if client_id_size >= 0 and route.flexible_request and body < stop and buffer[body] == 0:
@@ -321,46 +289,59 @@ class Connection(asyncio.BufferedProtocol):
             body = skip_client_id(
                 buffer, start + REQUEST_HEAD_SIZE, client_id_size, stop, flexible=route.flexible_request
             )
+        request = self._spare_request
+        if request is None or request.route is not route:
+            request = self._spare_request = route.request_type(self, route)
+        request.buffer = buffer
+        request.body = body
+        request.stop = stop
+        request.correlation_id = correlation_id
+        request.started = started
         if route.direct:
-            route.handle(self, route, buffer, body, stop, correlation_id, started)
+            route.handle(request)
             return
-        if route.quick is not None and route.quick(self, route, buffer, body, stop, correlation_id, started):
+        if route.quick is not None and route.quick(request):
             return
         client_id = None
         if client_id_size >= 0:
             client_id_at = start + REQUEST_HEAD_SIZE
             client_id = str(buffer[client_id_at : client_id_at + client_id_size], "utf-8", "replace")
         self.client_id = client_id
-        context = RequestContext(version, client_id, self.endpoint, self._server.services)
-        request = route.decode(buffer[:stop], body)
-        self.answer(route, route.handle(context, request), correlation_id, started)
+        context = RequestContext(route.version, client_id, self.endpoint, self._server.services)
+        self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
 
-    def answer(self, route: Route, response: Any, correlation_id: int, started: float) -> None:
+    def _first_route(self, buffer: memoryview, start: int) -> Route | None:
+        """The route of a request whose kind was not asked for before; None if there is none, and that is
+        answered."""
+        key, version, correlation_id, _ = _read_head(buffer, start)
+        route = self._dispatcher.find(key, version)
+        if route is None:
+            answer = self._server.answer_unserved(key, version, correlation_id)
+            if answer is None:
+                self._refuse_api(key, version)
+            else:
+                self.send(answer)
+        return route
+
+    def answer(self, request: Request, response: Any) -> None:
         """Answer the request that is being handled, now, or when the response is there to be awaited."""
-        if isinstance(response, Awaitable):
-            slot = self.reserve()
-            self.run_ordered(self._run(slot, route, response, correlation_id, started))
+        if type(response) is not bytes and isinstance(response, Awaitable):
+            self.take_place(request)
+            self.run_ordered(self._answer_when_there(request, response))
             return
-        # A handler may keep the bytes of an answer that is asked for often.
-        body_bytes = response if isinstance(response, bytes) else route.encode(response)
-        self.send(response_frame(correlation_id, body_bytes, flexible=route.flexible_response))
-        route.stats.record(self.ticks() - started)
-        if len(body_bytes) >= AT_ONCE_MIN_BYTES:
+        size_bytes = _respond(request, response)
+        if size_bytes >= AT_ONCE_MIN_BYTES:
             # Thousands of small requests fit into what was received: their answers must not pile up.
             self.send_answers()
 
-    async def _run(
-        self, slot: Slot, route: Route, answer: Awaitable[Any], correlation_id: int, started: float
-    ) -> None:
-        response = await answer
-        body = response if isinstance(response, bytes) else route.encode(response)
-        route.stats.record(self.ticks() - started)
-        slot.complete(response_frame(correlation_id, body, flexible=route.flexible_response))
+    async def _answer_when_there(self, request: Request, response: Awaitable[Any]) -> None:
+        _respond(request, await response)
 
     def run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine for the request that is being handled; the requests behind it wait until it
         ends."""
         self._is_busy = True
+        self._spare_request = None
         self._pause_reading()
         self.start_task(self._run_ordered(work))
 
@@ -400,18 +381,14 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, frame: bytes) -> None:
         """Answer the request that is being handled."""
         if self._slots:
-            slot = Slot(self)
-            self._slots.append(slot)
-            slot.complete(frame)
+            self.reserve().complete(frame)
         else:
             self._answers.append(frame)
 
     def send_chunks(self, chunks: Sequence[Chunk]) -> None:
         """Answer the request that is being handled with a frame in pieces, slices of files among them."""
         if self._slots:
-            slot = Slot(self)
-            self._slots.append(slot)
-            slot.complete(chunks)
+            self.reserve().complete(chunks)
         else:
             self.send_answers()
             self.out.write_chunks(chunks)
@@ -422,9 +399,12 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         return slot
 
-    def take_place(self, slot: Slot) -> None:
-        """As `reserve`, for a slot that the caller has made."""
-        self._slots.append(slot)
+    def take_place(self, request: Request) -> None:
+        """As `reserve`: the request that is being handled is the slot itself."""
+        request.has_place = True
+        request.buffer = NO_BYTES
+        self._slots.append(request)
+        self._spare_request = None
 
     def slot_completed(self, completed: bytes | Sequence[Chunk]) -> None:
         slots = self._slots
@@ -435,10 +415,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._held_bytes += size_bytes
                 self._is_full = self._server.request_memory.hold(size_bytes, self._held_bytes)
             return
+        leaves_later = self._handling or self._wakeups.holds_back(self)
         if (
             len(slots) == 1
             and isinstance(response, bytes)
-            and not (self._answers or self._handling or self._reading_paused or self._wakeups.is_collecting)
+            and not (leaves_later or self._answers or self._reading_paused)
         ):
             # The commonest case: nothing stands before it, nothing behind it.
             slots.clear()
@@ -463,11 +444,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(str(failure))
             return
         self._release(released)
-        if self._handling:
-            return
-        if self._wakeups.is_collecting:
-            self._wakeups.unsent[self] = None
-        else:
+        if not leaves_later:
             self.send_collected()
 
     def send_collected(self) -> None:
@@ -534,6 +511,8 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_own_buffer(self) -> None:
         own, self._own = self._own, None
         self._filled = 0
+        # It may still refer to that buffer.
+        self._spare_request = None
         if own is None:
             return
         if self._waits_for_memory:
@@ -601,3 +580,13 @@ class Connection(asyncio.BufferedProtocol):
         self.out.close()
         if self._transport is not None:
             self._transport.close()
+
+
+def _respond(request: Request, response: Any) -> int:
+    """Encode a response where it is no bytes yet; returns the size of its body."""
+    route = request.route
+    # A handler may keep the bytes of an answer that is asked for often.
+    body = response if isinstance(response, bytes) else route.encode(response)
+    route.stats.record(request.connection.ticks() - request.started)
+    request.complete(response_frame(request.correlation_id, body, flexible=route.flexible_response))
+    return len(body)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace.broker.network.requests import Request
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 
@@ -57,8 +58,8 @@ class Api:
     """One API as this broker serves it.
 
     `handle` takes a RequestContext and the decoded request (of the newest class, whatever the version) and
-    returns the response, or is a coroutine function that does. A `direct` handler decodes and answers by
-    itself.
+    returns the response, or is a coroutine function that does. A `direct` handler takes a `Request`, decodes
+    and answers by itself.
     """
 
     key: ApiKey
@@ -68,8 +69,10 @@ class Api:
     advertised_from: int | None = None
     """The lowest version that ApiVersions names, where clients need to see one that is refused."""
     quick: Callable[..., bool] | None = None
-    """Tried before `handle`, with the arguments of a direct handler: serves requests of the commonest kind
-    in fewer steps, or answers False and has done nothing."""
+    """Tried before `handle`, with a `Request`: serves requests of the commonest kind in fewer steps, or
+    answers False and has done nothing."""
+    request_type: type[Request] = Request
+    """What a direct or quick handler is given, with room for what its answer needs."""
     answer_unserved: Callable[[tuple[Api, ...]], bytes] | None = None
     """Makes the body that a request of a version gets that is not served, from the list of all APIs. Without
     it such a request ends the connection."""
@@ -87,6 +90,7 @@ class Route:
         "handle",
         "key",
         "quick",
+        "request_type",
         "stats",
         "version",
     )
@@ -98,6 +102,7 @@ class Route:
         self.handle = api.handle
         self.direct = api.direct
         self.quick = api.quick
+        self.request_type = api.request_type
         self.flexible_request = schema.request_header_version(api.key, version) >= 2
         self.flexible_response = schema.response_header_version(api.key, version) >= 1
         if not api.direct:

@@ -7,6 +7,14 @@ end to end. The others follow after it, so that a producer never waits for a cro
 Produces can be answered because a follower has fetched their batches: often many at once, of one producer.
 They are collected while the follower's request is handled, and leave together, with one system call for each
 connection.
+
+So the order in which answers leave, while the requests of one read are handled, is:
+
+1. the first of those who were woken (`answer_first`), before the last request of the read is answered, or at
+   the end of the read at the latest;
+2. the answers to the read's own requests, in one piece;
+3. what was completed on other connections meanwhile (`holds_back`), in one piece for each of them;
+4. all others who were woken, in the loop's next round.
 """
 
 from __future__ import annotations
@@ -21,55 +29,90 @@ log = logging.getLogger(__name__)
 
 
 class Sender(Protocol):
+    """A connection."""
+
+    def send_answers(self) -> None:
+        """Send the answers to requests that were handled now."""
+
     def send_collected(self) -> None:
-        """Send the answers that were made meanwhile."""
+        """Send the answers that others completed meanwhile."""
 
 
 class Wakeups:
-    __slots__ = ("_is_scheduled", "_loop", "has_run_first", "is_collecting", "pending", "unsent")
+    """Who is to be answered because of the requests that are being handled."""
+
+    __slots__ = ("_has_answered_first", "_held_back", "_is_handling", "_is_scheduled", "_loop", "_woken")
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_scheduled = False
-        self.pending: deque[Callable[[], None]] = deque()
-        self.is_collecting = False
-        """Whether somebody handles requests, and calls `run_first`, `run_rest_soon` and `send_together`
-        afterwards."""
-        self.has_run_first = False
-        """Whether that was done for the requests that are being handled."""
-        self.unsent: dict[Sender, None] = {}
-        """With answers that wait for it."""
+        self._woken: deque[Callable[[], None]] = deque()
+        self._is_handling = False
+        """Whether a connection handles what it has read, and calls `end_read` afterwards."""
+        self._has_answered_first = False
+        """Whether that was done for this read."""
+        self._held_back: dict[Sender, None] = {}
 
     def add(self, answer: Callable[[], None]) -> None:
         """Have `answer` called soon, at the latest in the loop's next round."""
-        self.pending.append(answer)
-        if not self.is_collecting:
-            self.run_rest_soon()
+        self._woken.append(answer)
+        if not self._is_handling:
+            self._answer_rest_soon()
 
-    def run_rest_soon(self) -> None:
-        if self.pending and not self._is_scheduled:
+    def begin_read(self) -> bool:
+        """A connection begins to handle what it has read. Returns what `end_read` has to be given: whether
+        another one does so already, and has let this one go on with its requests."""
+        is_within_another = self._is_handling
+        self._is_handling = True
+        self._has_answered_first = False
+        return is_within_another
+
+    def end_read(self, sender: Sender | None, is_within_another: bool) -> None:
+        """The requests of the read are handled: let the answers leave, in the order that is stated above.
+        `sender` is the connection, if it has any to its own requests."""
+        self._is_handling = is_within_another
+        if self._woken:
+            if not self._has_answered_first:
+                self._answer_first()
+            self._answer_rest_soon()
+        if sender is not None:
+            sender.send_answers()
+        if self._held_back and not is_within_another:
+            held_back, self._held_back = self._held_back, {}
+            for other in held_back:
+                other.send_collected()
+
+    def answer_first(self) -> None:
+        """Answer the first of those who were woken, before the one who woke it; once in a read."""
+        if self._woken and not (self._is_handling and self._has_answered_first):
+            self._answer_first()
+
+    def holds_back(self, sender: Sender) -> bool:
+        """Whether answers that are completed now shall leave together: `sender` is told when."""
+        if self._is_handling:
+            self._held_back[sender] = None
+            return True
+        return False
+
+    def _answer_first(self) -> None:
+        # What it answers leaves now.
+        was_handling, self._is_handling = self._is_handling, False
+        self._run(self._woken.popleft())
+        self._is_handling = was_handling
+        self._has_answered_first = True
+
+    def _answer_rest_soon(self) -> None:
+        if self._woken and not self._is_scheduled:
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
             self._is_scheduled = True
-            self._loop.call_soon(self._run_all)
+            self._loop.call_soon(self._answer_rest)
 
-    def run_first(self) -> None:
-        """Call the first one now, and what it answers leaves now."""
-        was_collecting, self.is_collecting = self.is_collecting, False
-        self._run(self.pending.popleft())
-        self.is_collecting = was_collecting
-        self.has_run_first = True
-
-    def send_together(self) -> None:
-        unsent, self.unsent = self.unsent, {}
-        for sender in unsent:
-            sender.send_collected()
-
-    def _run_all(self) -> None:
+    def _answer_rest(self) -> None:
         self._is_scheduled = False
         # Only those that are here: an answer may make room for others, which get their own round.
-        for _ in range(len(self.pending)):
-            self._run(self.pending.popleft())
+        for _ in range(len(self._woken)):
+            self._run(self._woken.popleft())
 
     def _run(self, answer: Callable[[], None]) -> None:
         try:

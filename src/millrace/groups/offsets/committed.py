@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from millrace.coordinator.decision import Record
 from millrace.core.errors import MillraceError
-from millrace.core.ids import NO_EPOCH, NO_TOPIC_ID, TopicId
+from millrace.core.ids import NO_EPOCH, NO_TOPIC_ID
 from millrace.groups.commands import CommitOffsets, CommittedOffset
 from millrace.groups.errors import OffsetMetadataTooLarge
 from millrace.groups.kinds import Group
-from millrace.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from millrace.wire.messages.group_records import OffsetCommitKey
 
 TopicOffsets = dict[int, CommittedOffset]
 
@@ -22,19 +22,19 @@ class Offsets:
 
     def __init__(self) -> None:
         self.by_group: dict[str, dict[str, TopicOffsets]] = {}
-        self.pending: dict[int, dict[tuple[str, str, int], OffsetCommitValue]] = {}
+        self.pending: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
         """By producer: what its open transaction has committed, in the order of the log."""
 
-    def apply_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+    def apply_pending(self, producer_id: int, key: OffsetCommitKey, committed: CommittedOffset) -> None:
         """An offset within a transaction."""
-        self.pending.setdefault(producer_id, {})[key.group, key.topic, key.partition] = value
+        self.pending.setdefault(producer_id, {})[key.group, key.topic, key.partition] = committed
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> list[str]:
         """The transaction's offsets count from now on, or are forgotten; the groups that they are of."""
         ended = self.pending.pop(producer_id, {})
         if is_commit:
-            for (group, topic, partition), value in ended.items():
-                self.apply(OffsetCommitKey(group=group, topic=topic, partition=partition), value)
+            for (group, topic, partition), committed in ended.items():
+                self.apply(OffsetCommitKey(group=group, topic=topic, partition=partition), committed)
         return list(dict.fromkeys(group for group, _, _ in ended)) if is_commit else []
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -43,21 +43,23 @@ class Offsets:
     def has_pending(self, group_id: str) -> bool:
         return any(group == group_id for offsets in self.pending.values() for group, _, _ in offsets)
 
-    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        if value is not None:
-            committed = CommittedOffset(
-                value.offset,
-                value.leader_epoch,
-                value.metadata,
-                value.commit_timestamp,
-                value.expire_timestamp,
-                TopicId(value.topic_id),
-            )
-            self.put(key.group, key.topic, key.partition, committed)
-            return
+    def apply(self, key: OffsetCommitKey, committed: CommittedOffset | None) -> None:
+        """What a record says: an offset, or that there is none any more."""
+        group_id, topic, partition = key.group, key.topic, key.partition
         if self.pending:
-            self._forget_pending(key.group, key.topic, key.partition)
-        topics = self.by_group.get(key.group)
+            self._forget_pending(group_id, topic, partition)
+        topics = self.by_group.get(group_id)
+        if committed is None:
+            self._remove(topics, key)
+            return
+        if topics is None:
+            topics = self.by_group[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = committed
+
+    def _remove(self, topics: dict[str, TopicOffsets] | None, key: OffsetCommitKey) -> None:
         partitions = None if topics is None else topics.get(key.topic)
         if topics is None or partitions is None or partitions.pop(key.partition, None) is None:
             return
@@ -65,18 +67,6 @@ class Offsets:
             del topics[key.topic]
         if not topics:
             del self.by_group[key.group]
-
-    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """An offset of a record, as `apply` takes it from one."""
-        if self.pending:
-            self._forget_pending(group_id, topic, partition)
-        topics = self.by_group.get(group_id)
-        if topics is None:
-            topics = self.by_group[group_id] = {}
-        partitions = topics.get(topic)
-        if partitions is None:
-            partitions = topics[topic] = {}
-        partitions[partition] = committed
 
     def _forget_pending(self, group_id: str, topic: str, partition: int) -> None:
         """Whatever open transactions hold for this partition is older, and must not come back later."""
@@ -138,14 +128,14 @@ def commit(
         records.append(
             Record(
                 OffsetCommitKey(group=command.group_id, topic=topic, partition=partition),
-                OffsetCommitValue(
-                    offset=offset,
+                CommittedOffset(
+                    offset,
                     # The layout with an expiry has no room for these, and a restart must find the same.
-                    leader_epoch=leader_epoch if expire_ms < 0 else NO_EPOCH,
-                    metadata=metadata,
-                    commit_timestamp=now_ms,
-                    expire_timestamp=expire_ms,
-                    topic_id=topic_id if expire_ms < 0 else NO_TOPIC_ID,
+                    leader_epoch if expire_ms < 0 else NO_EPOCH,
+                    metadata,
+                    now_ms,
+                    expire_ms,
+                    topic_id if expire_ms < 0 else NO_TOPIC_ID,
                 ),
             )
         )

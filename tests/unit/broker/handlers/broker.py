@@ -20,7 +20,7 @@ from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
-from millrace.core.clock import SystemIdSource
+from millrace.core.clock import IdSource, SystemIdSource
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import ConsumerSettings
@@ -101,8 +101,14 @@ class Broker:
     """Answers requests one by one; between them its loop stands still."""
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str] | None = None, *, others: Sequence[Path] = ()
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        others: Sequence[Path] = (),
+        ids: IdSource | None = None,
     ) -> None:
+        ids = SystemIdSource() if ids is None else ids
         self._runner = asyncio.Runner()
         self.store = MemoryStore()
         self._static = MappingProxyType({"node.id": str(NODE_ID), **(settings or {})})
@@ -110,13 +116,13 @@ class Broker:
             DiskVolume(),
             [str(path) for path in (directory, *others)],
             clock=FixedClock(),
-            ids=SystemIdSource(),
+            ids=ids,
             random_source=random.Random(1),
         )
         self.metadata = Metadata(
             self.store,
             policy=self._policy,
-            ids=SystemIdSource(),
+            ids=ids,
             chance=random.Random(1),
         )
         partitions = Partitions()

@@ -7,37 +7,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from millrace.broker.network.connection import SLOTS_MAX, SLOTS_RESUME, Connection, Slot
+from millrace.broker.network.connection import SLOTS_MAX, SLOTS_RESUME, Connection
 from millrace.broker.network.memory import HELD_PART, HELD_SHARE_BYTES, MemoryBudget
+from millrace.broker.network.recognition import Recognition
+from millrace.broker.network.requests import Request, Slot
 from millrace.broker.network.server import Server
 from millrace.broker.network.wakeups import Wakeups
+from millrace.core.world import World
+from tests.unit.broker.network.client import FakeTransport
 
 Handler = Callable[[Connection], None]
 # Api 1, version 0, correlation id 7, no client id.
 FRAME = struct.pack(">ihhih", 10, 1, 0, 7, -1)
-
-
-class FakeTransport:
-    """Without a socket of its own, so that all bytes come here."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.is_reading = True
-
-    def pause_reading(self) -> None:
-        self.is_reading = False
-
-    def resume_reading(self) -> None:
-        self.is_reading = True
-
-    def get_extra_info(self, _name: str) -> None:
-        return None
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        assert high == 0
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
 
 
 class Peer:
@@ -67,7 +48,7 @@ def test_answers_of_another_connection_leave_in_one_piece_after_its_consumer_was
     def commit(connection: Connection) -> None:
         for number, slot in enumerate(slots):
             slot.complete(b"answer %d;" % number)
-        wakeups.pending.append(lambda: order.append(f"consumer after {len(producer.transport.writes)}"))
+        wakeups.add(lambda: order.append(f"consumer after {len(producer.transport.writes)}"))
         connection.send(b"to the follower")
 
     handlers[0] = commit
@@ -75,7 +56,7 @@ def test_answers_of_another_connection_leave_in_one_piece_after_its_consumer_was
     assert producer.transport.writes == [b"answer 0;answer 1;answer 2;"]
     assert follower.transport.writes == [b"to the follower"]
     assert order == ["consumer after 0"]
-    assert not wakeups.is_collecting
+    assert not wakeups.holds_back(producer.connection)
 
 
 def test_an_answer_that_nobody_collects_leaves_at_once() -> None:
@@ -182,8 +163,10 @@ def test_large_answers_to_requests_that_came_together_leave_one_by_one() -> None
     """Some thousand requests fit into one read: joined, their answers would take gigabytes."""
     server = _server(Wakeups(), [])
     server.dispatcher.routes[1 << 16] = SimpleNamespace(
+        version=0,
         direct=False,
         quick=None,
+        request_type=Request,
         flexible_request=False,
         flexible_response=False,
         decode=lambda _buffer, _start: None,
@@ -198,13 +181,13 @@ def test_large_answers_to_requests_that_came_together_leave_one_by_one() -> None
 def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
     """Hands every request to the handler that is in the list at that moment."""
 
-    def direct(connection: Connection, *_: object) -> None:
-        handlers[0](connection)
+    def direct(request: Request) -> None:
+        handlers[0](request.connection)
 
-    route = SimpleNamespace(direct=True, flexible_request=False, handle=direct)
+    route = SimpleNamespace(direct=True, flexible_request=False, handle=direct, request_type=Request)
     return SimpleNamespace(
         dispatcher=SimpleNamespace(routes={1 << 16: route}),
-        services=SimpleNamespace(wakeups=wakeups),
+        services=SimpleNamespace(wakeups=wakeups, recognition=Recognition(World())),
         loop=None,
         ticks=float,
         before_requests=None,

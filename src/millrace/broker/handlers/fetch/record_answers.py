@@ -25,8 +25,9 @@ from millrace.wire.fetch_codec import (
 from millrace.wire.framing import NodeEndpoint, response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection, Slot
+    from millrace.broker.network.connection import Connection
     from millrace.broker.network.dispatch import Route
+    from millrace.broker.network.requests import Slot
     from millrace.log.disk.volume import Volume
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.broker.handlers.fetch.record_answers import RecordsAnswer
 from millrace.broker.handlers.fetch.replica_fetch import replica_fetch
 from millrace.broker.handlers.fetch.serving import Fetch
-from millrace.broker.network.dispatch import Api, Route
+from millrace.broker.network.dispatch import Api
 from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
     SessionNotFound,
@@ -18,21 +18,15 @@ from millrace.wire.api_keys import ApiKey
 from millrace.wire.fetch_codec import REPLICA_STATE_FROM, TOPIC_IDS_FROM, decode_request, request_shape
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.requests import Request
 
 
-def fetch(
-    connection: Connection,
-    route: Route,
-    buffer: memoryview,
-    body: int,
-    stop: int,
-    correlation_id: int,
-    started: float,
-) -> None:
+def fetch(asked: Request) -> None:
     """Serve a consumer that repeats itself by its last Fetch, a follower by its session, all others by a
     Fetch of their own."""
-    last = connection.last_fetch
+    connection, route, buffer = asked.connection, asked.route, asked.buffer
+    body, stop, correlation_id, started = asked.body, asked.stop, asked.correlation_id, asked.started
+    last: Fetch | None = connection.recognised[route].get(connection)
     if last is not None and last.begin_again(route, buffer, body, stop, correlation_id, started):
         return
     request = decode_request(buffer, body, stop, route.version)
@@ -55,7 +49,9 @@ def fetch(
     begun.begin()
     if begun.is_at_end:
         begun.shape = request_shape(buffer, body, stop, route.version, request)
-        connection.last_fetch = begun if begun.shape is not None else None
+        if begun.shape is not None:
+            # A consumer at the end of one partition asks for the same again and again.
+            connection.recognised.remember(route, connection, begun)
 
 
 # v7 sessions, v9 leader epochs, v11 racks, v12 flexible encoding and divergence, v13 topic ids, v15

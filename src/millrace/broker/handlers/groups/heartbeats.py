@@ -1,9 +1,9 @@
 """Heartbeats by a shorter way: a member says the same every few seconds, and hears the same.
 
-What a connection's last heartbeat said is kept by its bytes. When the next one has the same bytes, the
-command that they stand for is given to the group again, without decoding, and if the group's answer is the
-very object that it was last time, so are its bytes. The group decides each time: nothing is assumed about its
-state.
+What a connection's last heartbeat said is kept by its bytes (`network/recognition.py`). When the next one has
+the same bytes, the command that they stand for is given to the group again, without decoding, and if the
+group's answer is the very object that it was last time, so are its bytes. The group decides each time:
+nothing is assumed about its state.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.network.context import RequestContext
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection
-    from millrace.broker.network.dispatch import Route
+    from millrace.broker.network.requests import Request
     from millrace.coordinator.runtime import Outcome
 
-Quick = Callable[["Connection", "Route", memoryview, int, int, int, float], bool]
+Quick = Callable[["Request"], bool]
 
 
 class _Said:
     """The last heartbeat of a connection."""
 
-    __slots__ = ("answer", "body", "command", "group_id", "outcome", "route", "was_read")
+    __slots__ = ("answer", "body", "command", "group_id", "outcome", "was_read")
 
-    def __init__(self, route: Route, body: bytes) -> None:
-        self.route = route
+    def __init__(self, body: bytes) -> None:
         self.body = body
         self.was_read = False
         self.group_id = ""
@@ -46,50 +44,36 @@ def quick_heartbeat(
     `command_of` gives the command that a request stands for, None if it must go the general way; `respond`
     makes the response."""
 
-    def handle(
-        connection: Connection,
-        route: Route,
-        buffer: memoryview,
-        body: int,
-        stop: int,
-        correlation_id: int,
-        started: float,
-    ) -> bool:
-        said = connection.last_heartbeat
-        if not isinstance(said, _Said) or said.body != buffer[body:stop] or said.route is not route:
+    def handle(request: Request) -> bool:
+        connection, route = request.connection, request.route
+        said: _Said | None = connection.recognised[route].get(connection)
+        if said is None or said.body != request.buffer[request.body : request.stop]:
             # Worth remembering, not yet worth more: the first heartbeat after a change may be the only one.
-            connection.last_heartbeat = _Said(route, bytes(buffer[body:stop]))
+            said = _Said(bytes(request.buffer[request.body : request.stop]))
+            connection.recognised.remember(route, connection, said)
             return False
         if not said.was_read:
-            _read(said, connection, buffer, body, stop, command_of)
+            _read(said, request, command_of)
         if said.command is None:
             return False
         outcome = connection.services.groups.submit(said.group_id, said.command)
         if outcome is said.outcome:
-            connection.answer(route, said.answer, correlation_id, started)
+            connection.answer(request, said.answer)
             return True
         response: Any = answered(outcome, respond)
         if not hasattr(response, "__await__"):
             response = said.answer = route.encode(response)
             said.outcome = outcome
-        connection.answer(route, response, correlation_id, started)
+        connection.answer(request, response)
         return True
 
     return handle
 
 
-def _read(
-    said: _Said,
-    connection: Connection,
-    buffer: memoryview,
-    body: int,
-    stop: int,
-    command_of: Callable[[RequestContext, Any], object | None],
-) -> None:
-    request = said.route.decode(buffer[:stop], body)
-    context = RequestContext(
-        said.route.version, connection.client_id, connection.endpoint, connection.services
-    )
+def _read(said: _Said, request: Request, command_of: Callable[[RequestContext, Any], object | None]) -> None:
+    connection, route = request.connection, request.route
+    decoded = route.decode(request.buffer[: request.stop], request.body)
+    context = RequestContext(route.version, connection.client_id, connection.endpoint, connection.services)
     said.was_read = True
-    said.group_id = request.group_id
-    said.command = command_of(context, request)
+    said.group_id = decoded.group_id
+    said.command = command_of(context, decoded)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from millrace.broker.handlers.groups.answers import all_answered, answered
-from millrace.broker.handlers.groups.quick_commits import quick_offset_commit
+from millrace.broker.handlers.groups.quick_commits import CommitRequest, quick_offset_commit
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -292,7 +292,11 @@ def _is_other(committed: bytes, asked: bytes) -> bool:
 
 # v5 drops the retention time, v7 adds static members, v9 member epochs, v10 topic ids.
 OFFSET_COMMIT: Final = Api(
-    ApiKey.OFFSET_COMMIT, versions=(2, 10), handle=offset_commit, quick=quick_offset_commit
+    ApiKey.OFFSET_COMMIT,
+    versions=(2, 10),
+    handle=offset_commit,
+    quick=quick_offset_commit,
+    request_type=CommitRequest,
 )
 # v7 can insist on stable offsets, v8 asks for several groups, v9 adds member epochs, v10 topic ids.
 OFFSET_FETCH: Final = Api(ApiKey.OFFSET_FETCH, versions=(1, 10), handle=offset_fetch)

@@ -1,68 +1,129 @@
-"""OffsetCommit without objects, decision and future: the way of nearly all commits, see
-`groups.quick_commits`."""
+"""OffsetCommit by a shorter way: what repeats in a client's commits is recognised by its bytes.
+
+Who commits, and to which partitions, is worked out once (`network/recognition.py`). Whether the group lets a
+commit pass is asked each time, and what comes of it is the same record, state and answer as by the general
+way (`offsets.offset_commit`), to which everything unusual is left.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from millrace.broker.network.connection import Slot
+from millrace.broker.network.requests import Request
 from millrace.broker.wire_errors import error_code
+from millrace.core.ids import TopicId
+from millrace.groups.offsets.prepared_commits import Committer, Place, Wanted, apply_commit, place_of
+from millrace.wire.commit_codec import (
+    TOPIC_IDS_FROM,
+    is_sole,
+    read_commit,
+    read_head,
+    read_sole,
+    topic_name,
+)
 from millrace.wire.framing import response_frame
 
 if TYPE_CHECKING:
-    from millrace.broker.network.connection import Connection
-    from millrace.broker.network.dispatch import Route
     from millrace.core.errors import MillraceError
 
 _NO_ERROR: Final = b"\0\0"
 
+Known: TypeAlias = tuple[Committer, list[Wanted], list[bytes]]
+"""Who commits what, and what the answer has around its error codes."""
 
-class CommitSlot(Slot):
-    """The place of an answer, and what is needed to make it."""
 
-    __slots__ = ("_correlation_id", "_pieces", "_route", "_started", "_ticks")
+class CommitRequest(Request):
+    """A commit that waits until it is stored."""
 
-    def __init__(
-        self, connection: Connection, route: Route, correlation_id: int, started: float, pieces: list[bytes]
-    ) -> None:
-        # Slot's own, without the call.
-        self._connection = connection
-        self.response = None
-        self._ticks = connection.ticks
-        self._route = route
-        self._correlation_id = correlation_id
-        self._started = started
-        self._pieces = pieces
+    __slots__ = ("pieces",)
+
+    pieces: list[bytes]
+    """What the answer has around its error codes."""
 
     def settled(self, error: MillraceError | None) -> None:
         """The offsets are stored, or will never be: answer."""
-        route = self._route
-        route.stats.record(self._ticks() - self._started)
+        route = self.route
+        route.stats.record(self.connection.ticks() - self.started)
         code = _NO_ERROR if error is None else error_code(error).to_bytes(2, "big", signed=True)
-        body = code.join(self._pieces)
-        self.complete(response_frame(self._correlation_id, body, flexible=route.flexible_response))
+        body = code.join(self.pieces)
+        self.complete(response_frame(self.correlation_id, body, flexible=route.flexible_response))
 
 
-def quick_offset_commit(
-    connection: Connection,
-    route: Route,
-    buffer: memoryview,
-    body: int,
-    stop: int,
-    correlation_id: int,
-    started: float,
-) -> bool:
+def quick_offset_commit(request: CommitRequest) -> bool:
     """Commit, if this is a commit like most; False leaves it to `offsets.offset_commit`."""
-    commits = connection.services.quick_commits
-    commit = commits.read(buffer, body, stop, route.version)
-    if commit is None:
+    known = _recognise(request)
+    if known is None:
         return False
-    committer, wanted, pieces = commit
-    applied = commits.commit(committer, wanted)
-    if applied is None:
+    committer, wanted, request.pieces = known
+    services = request.connection.services
+    shard = services.groups.runtime.shards.get(committer.offsets_partition)
+    if shard is None:
         return False
-    shard, records, size_bytes = applied
-    answer = CommitSlot(connection, route, correlation_id, started, pieces)
-    connection.take_place(answer)
-    shard.stage(records, size_bytes, answer)
+    staged = apply_commit(shard, committer, wanted, services.clock.wall_ms())
+    if staged is None:
+        return False
+    records, size_bytes = staged
+    request.connection.take_place(request)
+    shard.stage(records, size_bytes, request)
     return True
+
+
+def _recognise(request: CommitRequest) -> Known | None:
+    """What a request says; None if it is unusual, or names what does not exist."""
+    route, recognised = request.route, request.connection.recognised
+    table = recognised[route]
+    sole = read_sole(request.buffer, request.body, request.stop, route.version)
+    if sole is not None:
+        start, offset, leader_epoch = sole
+        seen = table.get(start)
+        if seen is not None:
+            committer, place, answer = seen
+            return committer, [(place, offset, leader_epoch, b"")], answer
+    commit = read_commit(request.buffer, request.body, request.stop, route.version)
+    if commit is None:
+        return None
+    head, offsets, answer = commit
+    # Tuples, so that a head is no other request's beginning.
+    committer = table.get((head,)) or _meet(request, head)
+    if committer is None:
+        return None
+    wanted: list[Wanted] = []
+    for named, partition, offset, leader_epoch, metadata in offsets:
+        place = table.get((head, named, partition)) or _find(request, committer, head, named, partition)
+        if place is None:
+            return None
+        wanted.append((place, offset, leader_epoch, metadata))
+    if sole is not None and is_sole(commit):
+        recognised.remember(route, sole[0], (committer, wanted[0][0], answer))
+    return committer, wanted, answer
+
+
+def _meet(request: CommitRequest, head: bytes) -> Committer | None:
+    """Who commits, by the head of its requests."""
+    said = read_head(head, request.route.version)
+    if said is None:
+        return None
+    index = request.connection.services.groups.partition_of(said[0])
+    if index is None:
+        return None
+    committer = Committer(*said, index)
+    request.connection.recognised.remember(request.route, (head,), committer)
+    return committer
+
+
+def _find(
+    request: CommitRequest, committer: Committer, head: bytes, named: bytes, partition: int
+) -> Place | None:
+    """A partition that exists, under the name or id that the committer's requests have for it."""
+    image = request.connection.services.metadata.image
+    version = request.route.version
+    if version >= TOPIC_IDS_FROM:
+        topic = image.topics_by_id.get(TopicId(named))
+    else:
+        name = topic_name(named, version)
+        topic = None if name is None else image.topics.get(name)
+    if topic is None or not 0 <= partition < len(topic.partitions):
+        return None
+    place = place_of(committer.group_id, topic.name, partition, topic.topic_id)
+    request.connection.recognised.remember(request.route, (head, named, partition), place)
+    return place

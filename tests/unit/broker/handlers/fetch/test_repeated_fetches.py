@@ -41,7 +41,7 @@ from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
-from tests.unit.broker.network.test_wakeups import FakeTransport
+from tests.unit.broker.network.client import FakeTransport
 
 TOPIC: Final = "followed"
 WAIT_MS: Final = 60_000
@@ -406,7 +406,7 @@ def test_a_connection_that_ends_leaves_nobody_waiting(broker: Broker) -> None:
         assert topic.partition.fetch_waiter_count == 1
         consumer.connection.connection_lost(None)
         assert topic.partition.fetch_waiter_count == 0
-        assert consumer.connection.last_fetch is None
+        assert broker.services.recognition.entries_count == 0
 
     broker.run(follow())
 

@@ -8,7 +8,8 @@ import pytest
 
 from millrace.broker.handlers import APIS
 from millrace.broker.network.connection import Connection
-from millrace.broker.network.dispatch import Dispatcher, Route
+from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.requests import Request
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -29,12 +30,12 @@ class Wire:
         self.services = broker.services
         self.client_id = "test"
         self.endpoint = DIALLED
-        self.last_heartbeat: object | None = None
+        self.recognised = broker.services.recognition.of(None)
         self.answers: list[Any] = []
         self._broker = broker
 
-    def answer(self, route: Route, response: Any, _correlation_id: int, _started: float) -> None:
-        self.answers.append(response if isinstance(response, bytes) else route.encode(response))
+    def answer(self, request: Request, response: Any) -> None:
+        self.answers.append(response if isinstance(response, bytes) else request.route.encode(response))
 
     def beat(self, request: object, api: ApiKey, version: int) -> Any:
         route = DISPATCHER.find(api, version)
@@ -44,8 +45,10 @@ class Wire:
         body = schema.request_encoder(api, version)(request)
 
         async def handle() -> bool:
-            buffer = memoryview(bytearray(GUARD + body + GUARD))
-            return quick(cast("Connection", self), route, buffer, len(GUARD), len(GUARD) + len(body), 7, 1.0)
+            asked = Request(cast("Connection", self), route)
+            asked.buffer = memoryview(bytearray(GUARD + body + GUARD))
+            asked.body, asked.stop = len(GUARD), len(GUARD) + len(body)
+            return quick(asked)
 
         if not self._broker.run(handle()):
             return None

@@ -20,9 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.broker.handlers import APIS
-from millrace.broker.network.connection import Connection, Slot
+from millrace.broker.handlers.groups.quick_commits import CommitRequest
+from millrace.broker.network.connection import Connection
 from millrace.broker.network.context import RequestContext
-from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.dispatch import Dispatcher, Route
+from millrace.broker.network.requests import Request
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 from millrace.groups.service import OFFSETS_TOPIC
@@ -61,14 +63,22 @@ class Wire:
 
     def __init__(self, broker: Broker) -> None:
         self.services = broker.services
+        self.recognised = broker.services.recognition.of(None)
         self.answers: list[bytes] = []
-        self._slots: list[Slot] = []
+        self._slots: list[Request] = []
 
     def ticks(self) -> float:
         return 1.5
 
-    def take_place(self, slot: Slot) -> None:
-        self._slots.append(slot)
+    def take_place(self, request: Request) -> None:
+        request.has_place = True
+        self._slots.append(request)
+
+    def request(self, route: Route, buffer: memoryview, body: int, stop: int) -> CommitRequest:
+        request = CommitRequest(cast("Connection", self), route)
+        request.buffer, request.body, request.stop = buffer, body, stop
+        request.correlation_id, request.started = CORRELATION_ID, 1.0
+        return request
 
     def slot_completed(self, _completed: object) -> None:
         while self._slots and self._slots[0].response is not None:
@@ -112,7 +122,7 @@ class Commits:
             # The frame stands in the midst of a buffer, as those of the server do.
             buffer = memoryview(bytearray(GUARD + body + GUARD))
             stop = len(GUARD) + len(body)
-            return quick(cast("Connection", wire), route, buffer, len(GUARD), stop, CORRELATION_ID, 1.0)
+            return quick(wire.request(route, buffer, len(GUARD), stop))
 
         before = self._ends()
         is_done = self.broker.run(commit())
@@ -303,18 +313,19 @@ def test_a_client_that_has_left_is_not_answered(commits: Commits) -> None:
     route = DISPATCHER.find(ApiKey.OFFSET_COMMIT, 9)
     assert route is not None
     wire = Wire(commits.broker)
-    taken: list[Slot] = []
+    taken: list[Request] = []
 
-    def take(slot: Slot) -> None:
-        slot.discard()
-        taken.append(slot)
+    def take(request: Request) -> None:
+        request.has_place = True
+        request.discard()
+        taken.append(request)
 
     wire.take_place = take  # type: ignore[method-assign]
     body = one(commits, 9)
 
     async def commit() -> None:
         quick = cast("Callable[..., bool]", route.quick)
-        assert quick(cast("Connection", wire), route, memoryview(body), 0, len(body), 1, 1.0)
+        assert quick(wire.request(route, memoryview(body), 0, len(body)))
 
     commits.broker.run(commit())
     assert [slot.response for slot in taken] == [None]

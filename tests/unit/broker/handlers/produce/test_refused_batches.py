@@ -30,7 +30,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch, split_batches
 from tests.unit.broker.handlers.broker import NODE_ID, NOW_MS, Broker
-from tests.unit.broker.network.test_wakeups import FakeTransport
+from tests.unit.broker.network.client import FakeTransport
 
 TOPIC: Final = "orders"
 PRODUCER: Final = 7

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.broker.handlers.produce.staging import StagedAnswer, Staging
+from millrace.broker.handlers.produce.answers import ProduceAnswer
+from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import TopicPartition
 from millrace.core.override import override
@@ -24,13 +25,17 @@ from millrace.wire.error_codes import ErrorCode
 from tests.unit.log.support import NOW_MS, TOPIC_ID, Disk, batch_of
 
 
-class Answer(StagedAnswer):
+class Answer(ProduceAnswer):
     __slots__ = ("frames", "is_broken")
 
-    def __init__(self, connection: Any, *, is_broken: bool = False) -> None:
+    def __init__(self, connection: Any, partition: Partition, *, is_broken: bool = False) -> None:
         stats = SimpleNamespace(record=lambda seconds: None, count_error=lambda code: None)
         route = cast("Any", SimpleNamespace(stats=stats, version=9, flexible_response=True))
-        super().__init__(connection, route, 7, 0.0, None)
+        super().__init__(connection, route)
+        self.correlation_id = 7
+        self.started = 0.0
+        self.topic_id = None
+        self.partition = partition
         self.frames: list[object] = []
         self.is_broken = is_broken
 
@@ -39,6 +44,10 @@ class Answer(StagedAnswer):
         self.frames.append(response)
         if self.is_broken:
             raise RuntimeError("a bug")
+
+
+def _take_place(answer: Answer) -> None:
+    answer.has_place = True
 
 
 class BrokenReader:
@@ -61,7 +70,8 @@ class Broker:
             SimpleNamespace(
                 loop=self.disk.loop,
                 ticks=lambda: 0.0,
-                take_place=lambda answer: None,
+                services=None,
+                take_place=_take_place,
                 refused_batches=None,
             ),
         )
@@ -75,8 +85,8 @@ class Broker:
         return partition
 
     def produce(self, partition: Partition, *, is_broken: bool = False) -> Answer:
-        answer = Answer(self.connection, is_broken=is_broken)
-        self.staging.append(self.connection, answer, partition, batch_of(b"x"), NOW_MS)
+        answer = Answer(self.connection, partition, is_broken=is_broken)
+        self.staging.append(answer, partition, batch_of(b"x"), NOW_MS)
         assert answer.frames == [], "staged, not written"
         return answer
 
@@ -106,7 +116,7 @@ def test_what_follows_staged_batches_that_were_not_written_waits_for_them(broker
     place = partition.topic, partition.index
     batches = [batch_of(b"x", producer_id=7, sequence=sequence) for sequence in range(3)]
     for batch in batches[:2]:
-        broker.staging.append(broker.connection, Answer(broker.connection), partition, batch, NOW_MS)
+        broker.staging.append(Answer(broker.connection, partition), partition, batch, NOW_MS)
     broker.volume.fail("write", errno.EMFILE, path_contains=".log")
     broker.end_turn()
     refused = broker.connection.refused_batches

@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.broker.handlers.produce.commit_answers import CommitAnswer
-from millrace.broker.network.connection import Connection, Slot
+from millrace.broker.handlers.produce.answers import ProduceAnswer
+from millrace.broker.network.connection import Connection
 from millrace.broker.network.context import Endpoint
 from millrace.broker.network.deadlines import Deadlines
 from millrace.broker.network.dispatch import ApiStats, Route
+from millrace.broker.network.requests import Request
 from millrace.core.ids import TopicId
 from millrace.log.partition.appending import Appended
 from millrace.replica.partition import Partition
@@ -38,11 +39,12 @@ class FakeConnection:
             endpoints_of=lambda nodes, _listener: [NodeEndpoint(node, "other", 9092, None) for node in nodes],
         )
         self.endpoint = Endpoint("", 0, "", 0, "PLAINTEXT")
-        self.slots: list[Slot] = []
+        self.slots: list[Request] = []
         self.completed = 0
 
-    def take_place(self, slot: Slot) -> None:
-        self.slots.append(slot)
+    def take_place(self, request: Request) -> None:
+        request.has_place = True
+        self.slots.append(request)
 
     def slot_completed(self, _completed: object) -> None:
         self.completed += 1
@@ -63,16 +65,13 @@ class Wait:
             waiting_produces=OffsetWaiters(),
             log=SimpleNamespace(log_start_offset=5),
         )
-        self.answer = CommitAnswer(
-            cast("Connection", self.connection),
-            cast("Route", self.route),
-            7,
-            0.0,
-            cast("Partition", self.partition),
-            TOPIC_ID if version >= BY_ID else None,
-            APPENDED,
-        )
-        self.answer.wait(cast("Connection", self.connection), TIMEOUT_MS)
+        self.answer = ProduceAnswer(cast("Connection", self.connection), cast("Route", self.route))
+        self.answer.correlation_id = 7
+        self.answer.started = 0.0
+        self.answer.acks, self.answer.timeout_ms = -1, TIMEOUT_MS
+        self.answer.topic_id = TOPIC_ID if version >= BY_ID else None
+        self.answer.partition = cast("Partition", self.partition)
+        self.answer.await_commit(APPENDED)
 
     def response(self) -> Any:
         """What the client is told for its one partition."""

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from millrace.coordinator.errors import NotCoordinator
-from millrace.coordinator.turns import TRY_EVERY, Turns, tell
+from millrace.coordinator.staged_answers import tell
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
+from millrace.core.turn_batching import TRY_EVERY
 from millrace.log.config import LogConfig
 from millrace.log.disk.volume import DiskVolume
 from millrace.sim.volume import Fault, SimVolume
@@ -276,28 +277,3 @@ def test_one_answer_that_fails_leaves_no_other_unanswered() -> None:
     told = [Told(), FailsToAnswer(), Told()]
     tell(told, None)
     assert [each.outcomes for each in told] == [[None], [None], [None]]
-
-
-def test_one_partition_that_fails_leaves_no_other_unsettled() -> None:
-    settled: list[str] = []
-
-    class Partition:
-        staged_count = 1
-
-        def __init__(self, name: str) -> None:
-            self._name = name
-
-        def settle(self) -> bool:
-            settled.append(self._name)
-            if self._name == "broken":
-                raise RuntimeError("a bug")
-            return True
-
-    async def work() -> None:
-        turns = Turns()
-        for name in ("first", "broken", "last"):
-            turns.add(Partition(name), asyncio.get_running_loop())
-        await asyncio.sleep(0)
-
-    asyncio.run(work())
-    assert settled == ["first", "broken", "last"]

@@ -1,0 +1,78 @@
+"""A request while it is handled, and the place of its answer in the order of a connection's responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.network.outgoing import Chunk
+from millrace.core.override import override
+
+if TYPE_CHECKING:
+    from millrace.broker.network.connection import Connection
+    from millrace.broker.network.dispatch import Route
+
+NO_BYTES: Final = memoryview(b"")
+
+
+class Slot:
+    """A response's place in the queue, taken before the response is known."""
+
+    __slots__ = ("connection", "is_over", "response")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.response: bytes | Sequence[Chunk] | None = None
+        self.is_over = False
+        """Whether it was answered, or nobody waits for the answer any more."""
+
+    def complete(self, response: bytes | Sequence[Chunk]) -> None:
+        """Answer with a whole frame; it leaves when all earlier ones have left."""
+        if not self.is_over:
+            self.is_over = True
+            self.response = response
+            self.connection.slot_completed(response)
+
+    def discard(self) -> None:
+        """Nobody waits for the answer any more."""
+        self.is_over = True
+
+
+class Request(Slot):
+    """One request, as direct and quick handlers are given it.
+
+    A handler that answers before it returns needs no place in the order of responses; then the object serves
+    the connection's next request as well. One that answers later takes a place (`Connection.take_place`), and
+    the object is its own from then on. The bytes are gone by then: the buffer is read into again."""
+
+    __slots__ = ("body", "buffer", "correlation_id", "has_place", "route", "started", "stop")
+
+    # Set by the connection for every request.
+    buffer: memoryview
+    """Holds the request from `body`, behind its header, to `stop`."""
+    body: int
+    stop: int
+    correlation_id: int
+    started: float
+    """When it was read, in ticks."""
+
+    def __init__(self, connection: Connection, route: Route) -> None:
+        # What the base class does, without the call: there is one of these for every request that waits.
+        self.connection = connection
+        self.response = None
+        self.is_over = False
+        self.has_place = False
+        self.route = route
+
+    @override
+    def complete(self, response: bytes | Sequence[Chunk]) -> None:
+        """Answer with a whole frame: at once, or in the place that was taken."""
+        if self.has_place:
+            if not self.is_over:
+                self.is_over = True
+                self.response = response
+                self.connection.slot_completed(response)
+        elif isinstance(response, bytes):
+            self.connection.send(response)
+        else:
+            self.connection.send_chunks(response)

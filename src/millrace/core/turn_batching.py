@@ -1,0 +1,66 @@
+"""Small pieces of work of one turn of the loop, done together.
+
+With many connections a turn brings many small requests, and a write for each would be its dearest step. So
+what one turn brings may wait until the turn ends, and is then written with one call. Nothing waits for more
+to come. While turns bring one piece each, waiting gains nothing: then each piece is written at once, and only
+one in `TRY_EVERY` waits, to notice when that changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+TRY_EVERY: Final = 32
+"""While nothing comes together, one piece in so many waits for the end of its turn."""
+
+
+class TurnBatching:
+    """Decides whether work waits for the end of the turn, and does there what has waited."""
+
+    __slots__ = ("_is_worthwhile", "_most_together", "_until_try", "_waiting")
+
+    def __init__(self) -> None:
+        self._is_worthwhile = False
+        """Whether the last turn brought several pieces that could be done with one call."""
+        self._until_try = TRY_EVERY
+        self._most_together = 0
+        self._waiting: list[Callable[[], object]] = []
+
+    def is_worthwhile(self) -> bool:
+        """Whether a piece of work should wait for others of this turn. Answers yes also to one in `TRY_EVERY`
+        that comes alone, and then to all of its turn."""
+        if self._is_worthwhile:
+            return True
+        self._until_try -= 1
+        if self._until_try:
+            return False
+        self._until_try = TRY_EVERY
+        self._is_worthwhile = True
+        return True
+
+    def at_end_of_turn(self, loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
+        """Have `work` called when this turn of the loop ends: once for each call of this."""
+        if not self._waiting:
+            loop.call_soon(self._end_turn)
+        self._waiting.append(work)
+
+    def came_together(self, count: int) -> None:
+        """So many pieces were done with one call: what the next turn is judged by."""
+        if count > self._most_together:
+            self._most_together = count
+
+    def _end_turn(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            try:
+                work()
+            except Exception:
+                # A bug there; what others left for the end of this turn has still to be done.
+                log.exception("work that waited for the end of a turn")
+        self._is_worthwhile = self._most_together > 1
+        self._most_together = 0
