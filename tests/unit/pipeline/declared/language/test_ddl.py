@@ -10,9 +10,9 @@ from millrace.pipeline.declared.language.ddl import check_ddl, check_type
 from millrace.pipeline.declared.language.mistakes import Mark, Mistake, Mistakes
 
 
-def checked(text: str, begin: Mark = Mark(1)) -> tuple[list[str], list[Mistake]]:
+def checked(text: str, line: int = 1, column: int = 1) -> tuple[list[str], list[Mistake]]:
     mistakes = Mistakes()
-    return check_ddl(text, begin, mistakes, where="s"), mistakes.found
+    return check_ddl(text, Mark(line, column), mistakes, where="s"), mistakes.found
 
 
 SIMPLE = ("INT", "bigint", "string", "decimal(10, 2)", "varchar(5)", "INTERVAL DAY TO SECOND", "struct<>")
@@ -70,7 +70,7 @@ def test_what_is_wrong_with_a_schema_is_said(text: str, words: str) -> None:
 
 
 def test_a_misspelt_type_does_not_hide_the_columns_behind_it() -> None:
-    names, (mistake,) = checked("id bigint,\n  amount doubel, at timestamp", Mark(7, 9))
+    names, (mistake,) = checked("id bigint,\n  amount doubel, at timestamp", line=7, column=9)
     assert names == ["id", "amount", "at"]
     assert (mistake.mark, mistake.meant) == (Mark(8, 10), "double")
     assert "array<...>" in mistake.allowed
