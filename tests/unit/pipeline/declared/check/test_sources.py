@@ -165,7 +165,12 @@ def test_each_address_that_is_none_is_named(text: str, wrong: list[str]) -> None
     assert [each.what for each in mistakes.found] == [f"w: {each!r} is not an address" for each in wrong]
 
 
-@pytest.mark.parametrize("name, is_right", [("a.b_c-D9", True), ("x" * 249, True), ("x" * 250, False), ("ä", False)])  # fmt: skip
+@pytest.mark.parametrize("name, is_right", [
+    ("a.b_c-D9", True),
+    ("x" * 249, True),
+    ("x" * 250, False),
+    ("ä", False),
+])  # fmt: skip
 def test_names_of_topics_are_those_that_brokers_take(name: str, is_right: bool) -> None:
     mistakes = Mistakes()
     check_topic(name, Mark(1), "w", mistakes)

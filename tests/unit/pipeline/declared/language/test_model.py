@@ -11,6 +11,7 @@ from millrace.pipeline.declared.language.model import (
     JdbcSource,
     Payload,
     Pipeline,
+    Source,
     Step,
     TopicSink,
     TopicSource,
@@ -34,7 +35,7 @@ def topic(name: str, *topics: str, pattern: str | None = None) -> TopicSource:
 
 
 def pipeline(*steps: Step) -> Pipeline:
-    sources = {
+    sources: dict[str, Source] = {
         "orders": topic("orders", "orders"),
         "People": FileSource(name="People", mark=PLACE, path="p.csv", format="csv"),
         "rates": JdbcSource(name="rates", mark=PLACE, url="jdbc:x:y", table="rates"),
