@@ -43,7 +43,11 @@ class Table:
 
     def __init__(self, spark: Spark, *, dropped: int = 5, joined: int = 7, unneeded: int = 3) -> None:
         self.ran: list[tuple[str, Ledger | None, dict[str, str]]] = []
-        self._answers = {"DELETE": [(dropped,)], "OPTIMIZE": [(joined,)], "VACUUM": [("file",)] * unneeded}
+        self._answers: dict[str, list[Any]] = {
+            "DELETE": [(dropped,)],
+            "OPTIMIZE": [(joined,)],
+            "VACUUM": [("file",)] * unneeded,
+        }
         self._spark = spark
         self._ledger: Ledger | None = None
 
