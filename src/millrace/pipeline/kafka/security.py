@@ -149,10 +149,12 @@ class SaslClient:
         """What to send next, None when the broker has proved itself and nothing is left to say."""
         if self.mechanism == "PLAIN":
             return None
-        if self._expected_signature is None:
-            return self._prove(challenge)
-        fields = _scram_fields(challenge)
-        signature = base64.b64decode(fields.get("v", ""))
+        try:
+            if self._expected_signature is None:
+                return self._prove(challenge)
+            signature = base64.b64decode(_scram_fields(challenge).get("v", ""))
+        except (ValueError, KeyError) as error:
+            raise PipelineError(f"what the broker says in SCRAM is malformed: {error}") from error
         if not hmac.compare_digest(signature, self._expected_signature):
             raise PipelineError("the broker could not prove that it knows the password's hash")
         return None

@@ -154,6 +154,9 @@ def _walk_side_by_side(
     last_word = len(words) - 1
     # How many batches have a record at each step.
     steps = int(counts[_LANES_MIN - 1])
+    if steps and last_word < 0:
+        # So many batches with records, and hardly a byte for all of them.
+        raise MalformedBatch("a record is cut off")
     active_at = len(counts) - np.searchsorted(counts[::-1], np.arange(steps), side="right")
     rows = np.empty((steps, len(counts)), np.int64)
     for step, active in enumerate(active_at.tolist()):

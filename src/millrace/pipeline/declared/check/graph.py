@@ -86,8 +86,10 @@ def check_graph(pipeline: Pipeline, mistakes: Mistakes) -> None:
     _check_targets(pipeline, mistakes)
     for name, part in [*pipeline.sources.items(), *pipeline.steps.items()]:
         if name not in used and not is_broken:
-            kind = "source" if name in pipeline.sources else "step"
-            mistakes.warn(part.mark, f"{label(name)}: no sink uses this {kind}")
+            if name in pipeline.sources:
+                mistakes.warn(part.mark, f"sources.{name}: no sink uses this source")
+            else:
+                mistakes.warn(part.mark, f"{label(name)}: no sink uses this step")
     for step in pipeline.steps.values():
         if _is_whole(pipeline, step.name):
             _check_step(pipeline, step, mistakes)

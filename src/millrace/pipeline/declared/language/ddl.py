@@ -108,9 +108,16 @@ class _Parser:
                 pass
 
     def _nested(self, word: str) -> None:
+        opened = self._peek()
+        if word == "struct" and opened is not None and opened.text == "<>":
+            # Spark takes a struct without fields; to the tokenizer its brackets are one symbol.
+            self._next += 1
+            return
         self._expect("<", f"{word.upper()}")
         if word == "struct":
-            self._columns([], closer=">")
+            following = self._peek()
+            if following is None or following.text != ">":
+                self._columns([], closer=">")
         else:
             self._type(f"the type inside {word.upper()}<")
             if word == "map":

@@ -98,7 +98,10 @@ class Fields:
                     self._wrong(key, entry, "a list of names")
                 return tuple(each.strip() for each in found)
             case Entry(value=Scalar() as scalar) if scalar.kind != "null":
-                return tuple(part.strip() for part in self._filled(scalar).split(",") if part.strip())
+                parts = tuple(part.strip() for part in self._filled(scalar).split(",") if part.strip())
+                if not parts:
+                    self._mistakes.add(entry.mark, f"{self.where}: {key!r} is empty")
+                return parts
             case _:
                 self._wrong(key, entry, "a name or a list of names")
                 return ()

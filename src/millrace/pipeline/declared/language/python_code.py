@@ -14,6 +14,8 @@ def check_function(
     module: str, attribute: str, folder: Path, mark: Mark, mistakes: Mistakes, *, where: str
 ) -> None:
     """Whether `module` can be found, beside the file or installed, and defines `attribute`."""
+    if module in sys.builtin_module_names:
+        return
     path = find_module(module, folder)
     if path is None:
         mistakes.add(
@@ -34,7 +36,8 @@ def check_function(
         mistakes.add(mark, f"{where}: {path} cannot be read: {error}")
         return
     names = _defined(tree)
-    if attribute not in names:
+    # Who imports all names of another module may have any: only running it would tell.
+    if attribute not in names and "*" not in names:
         functions = [name for name in names if not name.startswith("_")]
         mistakes.unknown(
             mark, f"{where}: the module {module!r} defines no {attribute!r}", attribute, functions
@@ -58,7 +61,7 @@ def find_module(module: str, folder: Path) -> Path | None:
 
 
 def _defined(tree: ast.Module) -> list[str]:
-    """Names on the top level, also inside `if` and `try`."""
+    """Names on the top level, also inside `if`, `try` and `with`."""
     names: dict[str, None] = {}
     waiting: list[ast.stmt] = list(tree.body)
     while waiting:
@@ -67,13 +70,24 @@ def _defined(tree: ast.Module) -> list[str]:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names[name] = None
             case ast.Assign(targets=targets):
-                names |= {target.id: None for target in targets if isinstance(target, ast.Name)}
+                # Several at once too: `a, b = ...`.
+                names |= {
+                    node.id: None
+                    for target in targets
+                    for node in ast.walk(target)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                }
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names[name] = None
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 names |= {alias.asname or alias.name: None for alias in aliases}
-            case ast.If(body=body, orelse=orelse) | ast.Try(body=body, orelse=orelse):
+            case ast.If(body=body, orelse=orelse):
                 waiting = [*body, *orelse, *waiting]
+            case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=finalbody):
+                caught = [each for handler in handlers for each in handler.body]
+                waiting = [*body, *caught, *orelse, *finalbody, *waiting]
+            case ast.With(body=body):
+                waiting = [*body, *waiting]
             case _:
                 pass
     return list(names)

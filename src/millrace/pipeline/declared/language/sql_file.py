@@ -151,9 +151,7 @@ class _Statement:
             value = self._value(key)
             outer, dot, inner = key.partition(".")
             if dot and outer in _NESTED:
-                nested = body.entries.setdefault(outer, Entry(mark, Table(mark))).value
-                assert isinstance(nested, Table), nested
-                self._put(nested, inner, mark, value)
+                self._put_inside(body, outer, inner, mark, value)
             else:
                 self._put(body, key, mark, value)
             separator = self._take("',' or ')' behind WITH (")
@@ -203,9 +201,15 @@ class _Statement:
                 raise _Broken(separator.mark, f"{separator.text!r} in the list of {key}", "',' or ')'")
 
     def _add(self, tree: Table, section: str, name: Token, body: Node) -> None:
-        entries = tree.entries.setdefault(section, Entry(name.mark, Table(name.mark))).value
-        assert isinstance(entries, Table), entries
-        self._put(entries, name.name, name.mark, body)
+        self._put_inside(tree, section, name.name, name.mark, body)
+
+    def _put_inside(self, table: Table, outer: str, key: str, mark: Mark, value: Node) -> None:
+        """Into the table `outer` inside of `table`, which is made if it is not there."""
+        entry = table.entries.setdefault(outer, Entry(mark, Table(mark)))
+        if not isinstance(entry.value, Table):
+            self._mistakes.add(mark, f"{outer!r} is here twice, first on line {entry.mark.line}")
+            return
+        self._put(entry.value, key, mark, value)
 
     def _put(self, table: Table, key: str, mark: Mark, value: Node) -> None:
         if key in table.entries:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import yaml
 
 from millrace.pipeline.declared.language.document import Entry, Items, Node, Scalar, Table
 from millrace.pipeline.declared.language.mistakes import Mark, Mistakes
+
+_TOO_DEEP: Final = "not a pipeline: it is nested too deeply"
 
 
 def read_yaml(text: str, mistakes: Mistakes) -> Table | None:
@@ -19,12 +23,19 @@ def read_yaml(text: str, mistakes: Mistakes) -> Table | None:
     except yaml.YAMLError as error:
         mistakes.add(Mark(1), f"not YAML: {error}")
         return None
+    except RecursionError:
+        mistakes.add(Mark(1), _TOO_DEEP)
+        return None
     if not documents or documents[0] is None:
         mistakes.add(Mark(1), "the file is empty", allowed="a table with the keys pipeline, sources, sinks")
         return None
     if len(documents) > 1:
         mistakes.add(_mark(documents[1].start_mark), "a second document: one file declares one pipeline")
-    tree = _Reader(mistakes).convert(documents[0])
+    try:
+        tree = _Reader(mistakes).convert(documents[0])
+    except RecursionError:
+        mistakes.add(Mark(1), _TOO_DEEP)
+        return None
     if not isinstance(tree, Table):
         mistakes.add(tree.mark, "the file is not a table of keys", allowed="pipeline, sources, steps, sinks")
         return None
