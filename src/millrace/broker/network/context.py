@@ -22,6 +22,8 @@ class Endpoint:
 
 @dataclass(slots=True)
 class RequestContext:
+    """What a general handler knows of a request beside its content."""
+
     api_version: int
     client_id: str | None
     endpoint: Endpoint

@@ -27,6 +27,26 @@ class CompactionStats:
     keys: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastOfProducer:
+    """The last thing an active producer wrote: its last data offset, -1 if only a marker is left."""
+
+    last_data_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterRules:
+    """What a compaction's filter goes by beside keys and transactions."""
+
+    now_ms: int
+    delete_retention_ms: int
+    end_offset: int
+    """The first offset that must not be touched."""
+    max_decompressed_bytes: int
+    compression_levels: Mapping[int, int]
+
+
 class BatchFilter:
     """Fed with every batch of the range in offset order."""
 
@@ -35,25 +55,15 @@ class BatchFilter:
         keys: KeyOffsets,
         transactions: CleanedTransactions,
         stats: CompactionStats,
-        *,
-        now_ms: int,
-        delete_retention_ms: int,
-        end_offset: int,
-        max_decompressed_bytes: int,
-        compression_levels: Mapping[int, int],
-        last_data_offsets: Mapping[int, int],
-        producer_epochs: Mapping[int, int],
+        rules: FilterRules,
+        producers: Mapping[int, LastOfProducer],
     ) -> None:
         self._keys = keys
         self._transactions = transactions
         self._stats = stats
-        self._now_ms = now_ms
-        self._delete_retention_ms = delete_retention_ms
-        self._end_offset = end_offset
-        self._max_decompressed_bytes = max_decompressed_bytes
-        self._compression_levels = compression_levels
-        self._last_data_offsets = last_data_offsets
-        self._producer_epochs = producer_epochs
+        self._rules = rules
+        self._now_ms = rules.now_ms
+        self._producers = producers
 
     def filter(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
         """The batch itself, a smaller one with the same offsets, or None if nothing has to stay."""
@@ -77,7 +87,7 @@ class BatchFilter:
         self._stats.records_written += header.records_count
         if removable and horizon is None:
             # Readers may still be behind it: like a tombstone, it stays for a while once it is of no use.
-            data = bytes(inflate_records(batch, header, self._max_decompressed_bytes))
+            data = bytes(inflate_records(batch, header, self._rules.max_decompressed_bytes))
             return self._rebuild(data, header, list(scan_records(data, header)), set_horizon=True)
         return batch
 
@@ -87,7 +97,7 @@ class BatchFilter:
         if header.base_offset > self._keys.latest_offset:
             self._stats.records_written += header.records_count
             return batch
-        data = bytes(inflate_records(batch, header, self._max_decompressed_bytes))
+        data = bytes(inflate_records(batch, header, self._rules.max_decompressed_bytes))
         horizon = _delete_horizon(header)
         kept, has_tombstones = self._newest_records(data, header, horizon)
         self._stats.records_written += len(kept)
@@ -125,14 +135,14 @@ class BatchFilter:
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch's header says something that nothing else in the log does."""
-        if header.next_offset == self._end_offset:
+        if header.next_offset == self._rules.end_offset:
             return True
-        last_data_offset = self._last_data_offsets.get(header.producer_id)
-        if last_data_offset is None:
+        last = self._producers.get(header.producer_id)
+        if last is None:
             return False
-        if last_data_offset >= 0:
-            return header.last_offset == last_data_offset
-        return header.is_control and header.producer_epoch == self._producer_epochs[header.producer_id]
+        if last.last_data_offset >= 0:
+            return header.last_offset == last.last_data_offset
+        return header.is_control and header.producer_epoch == last.epoch
 
     def _rebuild(
         self, data: bytes, header: BatchHeader, kept: list[RecordSpan], *, set_horizon: bool
@@ -144,7 +154,7 @@ class BatchFilter:
             )
         base_timestamp, attributes = header.base_timestamp, header.attributes
         if set_horizon:
-            base_timestamp = self._now_ms + self._delete_retention_ms
+            base_timestamp = self._now_ms + self._rules.delete_retention_ms
             attributes |= DELETE_HORIZON_BIT
             records = _shift_timestamps(data, kept, header.base_timestamp - base_timestamp)
         else:
@@ -159,7 +169,7 @@ class BatchFilter:
             ),
             records,
             codec,
-            self._compression_levels.get(codec),
+            self._rules.compression_levels.get(codec),
         )
 
 

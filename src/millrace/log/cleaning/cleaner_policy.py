@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from millrace.log.cleaning.compaction import CompactionJob, LastOfProducer, SegmentToClean
+from millrace.log.cleaning.batch_filter import LastOfProducer
+from millrace.log.cleaning.compaction import CompactionJob, SegmentToClean
 from millrace.log.config import INT64_MAX
 from millrace.log.errors import FileMissing
 from millrace.log.partition.partition_log import PartitionLog

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from millrace.log.batches.reader import read_batches
-from millrace.log.cleaning.batch_filter import BatchFilter, CompactionStats
+from millrace.log.cleaning.batch_filter import BatchFilter, CompactionStats, FilterRules, LastOfProducer
 from millrace.log.cleaning.cleaned_segment import CleanedFile, CleanedSegment
 from millrace.log.cleaning.cleaned_transactions import CleanedTransactions
 from millrace.log.cleaning.key_offsets import KEY_BYTES_MAX, KeyOffsets, shortened
@@ -36,14 +36,6 @@ class SegmentToClean:
     size_bytes: int
     index_bytes: int = 0
     time_index_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastOfProducer:
-    """The last thing an active producer wrote: its last data offset, -1 if only a marker is left."""
-
-    last_data_offset: int
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +92,14 @@ def compact(volume: Volume, job: CompactionJob, pace: Pace = lambda _: None) -> 
         keys,
         transactions,
         stats,
-        now_ms=job.now_ms,
-        delete_retention_ms=job.delete_retention_ms,
-        end_offset=job.end_offset,
-        max_decompressed_bytes=job.max_decompressed_message_bytes,
-        compression_levels=job.compression_levels,
-        last_data_offsets={producer_id: last.last_data_offset for producer_id, last in job.producers.items()},
-        producer_epochs={producer_id: last.epoch for producer_id, last in job.producers.items()},
+        FilterRules(
+            now_ms=job.now_ms,
+            delete_retention_ms=job.delete_retention_ms,
+            end_offset=job.end_offset,
+            max_decompressed_bytes=job.max_decompressed_message_bytes,
+            compression_levels=job.compression_levels,
+        ),
+        job.producers,
     )
     groups: list[CleanedGroup] = []
     opened: list[CleanedSegment] = []
