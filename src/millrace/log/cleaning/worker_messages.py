@@ -7,13 +7,12 @@ import json
 from typing import Any
 
 from millrace.core.errors import MillraceError
-from millrace.log.cleaning.batch_filter import CompactionStats
+from millrace.log.cleaning.batch_filter import CompactionStats, LastOfProducer
 from millrace.log.cleaning.cleaned_segment import CleanedFile
 from millrace.log.cleaning.compaction import (
     CleanedGroup,
     CompactionJob,
     CompactionResult,
-    LastOfProducer,
     SegmentToClean,
 )
 

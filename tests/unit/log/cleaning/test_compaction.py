@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.log.batches.reader import read_batches
+from millrace.log.cleaning.batch_filter import LastOfProducer
 from millrace.log.cleaning.compaction import (
     CompactionJob,
     CompactionResult,
-    LastOfProducer,
     SegmentToClean,
     compact,
     group_segments,
