@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli import broker_requests
 from millrace.cli.broker_requests import Connection, connected, raise_for
 from millrace.cli.clients import RequestFailed
 from millrace.cli.options import BrokerAddress
@@ -32,7 +31,7 @@ def far_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         near.settimeout(timeout)
         return near
 
-    monkeypatch.setattr(broker_requests.socket, "create_connection", create_connection)
+    monkeypatch.setattr(socket, "create_connection", create_connection)
     with near, far:
         yield far
 
@@ -67,7 +66,7 @@ def test_nobody_there_is_one_line_with_the_reason(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object, **__: object) -> socket.socket:
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(broker_requests.socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
     with pytest.raises(RequestFailed, match=r"^no broker answers at h:1: Connection refused$"):
         Connection("h", 1, 1.0)
 

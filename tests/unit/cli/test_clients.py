@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cli import clients
 from millrace.cli.clients import (
     RequestFailed,
     answer_of,
@@ -25,6 +24,7 @@ from millrace.cli.clients import (
     split_host_port,
 )
 from millrace.cli.options import BrokerAddress
+from millrace.core.override import override
 from tests.unit.cli.fakes import ADDRESS, done, failed
 
 
@@ -71,6 +71,7 @@ def test_no_answer_is_told_with_the_time_that_was_waited(monkeypatch: pytest.Mon
     waited = []
 
     class Never(Future[Any]):
+        @override
         def result(self, timeout: float | None = None) -> Any:
             waited.append(timeout)
             raise TimeoutError
@@ -121,7 +122,7 @@ def test_properties_of_a_file_count_before_the_options(
         dialled.append((address, timeout))
         return Socket()
 
-    monkeypatch.setattr(clients.socket, "create_connection", dial)
+    monkeypatch.setattr(socket, "create_connection", dial)
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers=from-file:7\nsecurity.protocol=SSL\n")
     address = BrokerAddress(bootstrap="h:1", command_config=path, timeout_s=30.0)
@@ -143,7 +144,7 @@ def test_any_of_several_brokers_is_enough(monkeypatch: pytest.MonkeyPatch) -> No
             raise ConnectionRefusedError(111, "refused")
         return here
 
-    monkeypatch.setattr(clients.socket, "create_connection", dial)
+    monkeypatch.setattr(socket, "create_connection", dial)
     with there:
         client_properties(BrokerAddress(bootstrap="a:1, b:2, c:3", command_config=None, timeout_s=1.0))
         with pytest.raises(RequestFailed, match=r"^no broker answers at a:1: refused; b:2: refused$"):

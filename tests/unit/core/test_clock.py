@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 
 import pytest
 
-from millrace.core import clock
 from millrace.core.clock import SystemClock, SystemIdSource
 from millrace.core.ids import NO_TOPIC_ID, format_topic_id, parse_topic_id
 
@@ -21,7 +21,7 @@ def test_wall_time_is_counted_in_whole_milliseconds(monkeypatch: pytest.MonkeyPa
 def test_topic_ids_are_uuids_of_version_4_whatever_the_kernel_gives(
     monkeypatch: pytest.MonkeyPatch, byte: int
 ) -> None:
-    monkeypatch.setattr(clock.os, "urandom", lambda size: bytes([byte]) * size)
+    monkeypatch.setattr(os, "urandom", lambda size: bytes([byte]) * size)
     topic_id = SystemIdSource().topic_id()
     read = uuid.UUID(bytes=bytes(topic_id))
     assert (read.version, read.variant) == (4, uuid.RFC_4122)
