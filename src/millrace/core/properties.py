@@ -9,6 +9,8 @@ from typing import Final
 _BLANKS: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
+"""Java's. `str.splitlines` would also end a line at a form feed, which is a blank here, and at others."""
 _SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*([=: \t\f])")
 
 
@@ -30,7 +32,7 @@ def parse_properties(content: str) -> dict[str, str]:
 def _logical_lines(content: str) -> Iterator[str]:
     """Lines without comments, with those joined that end in a backslash."""
     pending: str | None = None
-    for line in content.splitlines():
+    for line in _LINE_ENDS.split(content):
         text = line.lstrip(_BLANKS)
         if pending is None and (not text or text[0] in "#!"):
             continue
@@ -52,4 +54,6 @@ def _unescape(text: str) -> str:
             return chr(int(code, 16))
         return _ESCAPES.get(character, character)
 
-    return _ESCAPED.sub(resolve, text)
+    unescaped = _ESCAPED.sub(resolve, text)
+    # Java counts in UTF-16: a character beyond 16 bits is written as two escapes.
+    return unescaped.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")

@@ -30,9 +30,10 @@ def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState)
     listener = next((entry.value for entry in entries if entry.name == LISTENER_SETTING), None)
     if not listener:
         return None
-    host, port = clients.split_host_port(listener)
+    # Without a host, too, a broker listens everywhere.
+    host, port = clients.split_host_port(f"0.0.0.0{listener}" if listener.startswith(":") else listener)
     # A broker that listens everywhere is reached where its clients reach it.
-    own_host = state.coordinator_host if host in ("", "0.0.0.0", "::") else host
+    own_host = state.coordinator_host if host in ("0.0.0.0", "::") else host
     return f"http://{own_host}:{port}" if port else None
 
 

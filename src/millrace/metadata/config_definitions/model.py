@@ -204,7 +204,8 @@ def _parse_integer(text: str) -> int:
 
 def _parse_double(text: str) -> float:
     value = float(text)
-    if value != value:
+    # float() would also take "1_000" and other digits than ours.
+    if value != value or "_" in text or not text.isascii():
         raise ValueError(text)
     return value
 
