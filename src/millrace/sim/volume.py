@@ -178,9 +178,9 @@ class _SimLock:
 
 @dataclass(slots=True)
 class SimVolume:
-    """Paths are plain strings; `random_source` decides what a crash keeps and where a write tears."""
+    """Paths are plain strings; `chance` decides what a crash keeps and where a write tears."""
 
-    random_source: random.Random
+    chance: random.Random
     capacity_bytes: int = UNBOUNDED
     is_read_only: bool = False
     faults: list[Fault] = field(default_factory=list)
@@ -362,7 +362,7 @@ class SimVolume:
             self.strike("write", path)
         except Exception:
             # A failed write may have reached the file in part.
-            self._put(inode, position, data[: self.random_source.randrange(len(data) + 1)])
+            self._put(inode, position, data[: self.chance.randrange(len(data) + 1)])
             raise
         self.refuse_if_read_only("write", path)
         growth = max(position + len(data) - len(inode.content), 0)
@@ -387,7 +387,7 @@ class SimVolume:
         if (
             shortage is not None
             and operation in shortage.operations
-            and self.random_source.random() < shortage.share
+            and self.chance.random() < shortage.share
         ):
             raise storage_error(OSError(shortage.code, os.strerror(shortage.code)), operation, path)
 
@@ -416,7 +416,7 @@ class SimVolume:
 
     def crash(self, *, lose_everything: bool = True) -> None:
         """Power loss. Synced data stays; of the rest nothing stays, or what the seed says."""
-        keeps_names = not lose_everything and self.random_source.random() < 0.5
+        keeps_names = not lose_everything and self.chance.random() < 0.5
         if not keeps_names:
             self.names = dict(self._durable_names)
             self.directories = dict(self._durable_directories)
@@ -432,7 +432,7 @@ class SimVolume:
 
     def hand_over(self) -> SimVolume:
         """The same disk for the next process. Whoever still holds this object has an empty disk in hand."""
-        heir = SimVolume(self.random_source, self.capacity_bytes, self.is_read_only)
+        heir = SimVolume(self.chance, self.capacity_bytes, self.is_read_only)
         heir.cold_paths, self.cold_paths = self.cold_paths, {}
         heir.synced_count = self.synced_count
         heir.wall_ms = self.wall_ms
@@ -445,7 +445,7 @@ class SimVolume:
 
     def _survivors(self, pending: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes | None]]:
         """A prefix of the writes, the last of them torn at a sector, and now and then a hole before it."""
-        draw = self.random_source
+        draw = self.chance
         kept = pending[: draw.randrange(len(pending) + 1)]
         if kept and kept[-1][1]:
             position, data = kept[-1]

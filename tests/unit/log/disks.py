@@ -45,7 +45,7 @@ class Disks:
             self.paths,
             clock=self.clock,
             ids=self.ids,
-            random_source=random.Random(1),
+            chance=random.Random(1),
             settings=DirectorySettings(gives_up_unwritable=True),
         )
         directories.tell_of_moves(lambda original, copy: self.moved.append((original, copy)))

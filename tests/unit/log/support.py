@@ -109,7 +109,7 @@ class Disk:
             self.path,
             clock=self.clock,
             ids=CountingIds(),
-            random_source=random.Random(1),
+            chance=random.Random(1),
         )
         self.run(directory.open())
         self.run(directory.load(lambda partition: self.config))

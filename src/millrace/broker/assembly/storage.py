@@ -43,7 +43,7 @@ def build_storage(ground: Ground) -> Storage:
         config.now.log_dirs,
         clock=surroundings.clock,
         ids=surroundings.ids,
-        random_source=surroundings.chance,
+        chance=surroundings.chance,
         settings=part_settings.directory_settings(config.now),
         move_bytes_per_second=lambda: part_settings.move_bytes_per_second(config.now),
     )

@@ -127,9 +127,9 @@ class FetchPlan:
 class FetchSessions:
     """The sessions of all clients, of which there are at most `slots_max`."""
 
-    def __init__(self, slots_max: int, source: random.Random) -> None:
+    def __init__(self, slots_max: int, chance: random.Random) -> None:
         self._slots_max = slots_max
-        self._random = source
+        self._random = chance
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
 

@@ -56,7 +56,7 @@ class LogDirectories:
         *,
         clock: Clock,
         ids: IdSource,
-        random_source: random.Random,
+        chance: random.Random,
         settings: DirectorySettings | None = None,
         move_bytes_per_second: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -64,7 +64,7 @@ class LogDirectories:
         assert paths, "a broker needs a data directory"
         self.volume = volume
         self.all: Final = tuple(
-            LogDirectory(volume, path, clock=clock, ids=ids, random_source=random_source, settings=settings)
+            LogDirectory(volume, path, clock=clock, ids=ids, chance=chance, settings=settings)
             for path in paths
         )
         self.mover = Mover(ids, move_bytes_per_second)

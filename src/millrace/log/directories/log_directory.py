@@ -68,7 +68,7 @@ class LogDirectory:
         *,
         clock: Clock,
         ids: IdSource,
-        random_source: random.Random,
+        chance: random.Random,
         settings: DirectorySettings | None = None,
     ) -> None:
         self.volume = volume
@@ -92,7 +92,7 @@ class LogDirectory:
         """What recovery found at this start, for those logs that needed it."""
         self._clock = clock
         self._ids = ids
-        self._random = random_source
+        self._random = chance
         self._lock: DirectoryLock | None = None
         self._disk: WholeDisk | None = None
         """Held from before the first write on, so that no error of the disk is told to others only."""

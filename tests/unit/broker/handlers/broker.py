@@ -117,7 +117,7 @@ class Broker:
             [str(path) for path in (directory, *others)],
             clock=FixedClock(),
             ids=ids,
-            random_source=random.Random(1),
+            chance=random.Random(1),
         )
         self.metadata = Metadata(
             self.store,

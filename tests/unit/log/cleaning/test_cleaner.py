@@ -69,7 +69,7 @@ class Broker:
             str(path),
             clock=self.clock,
             ids=SystemIdSource(),
-            random_source=random.Random(1),
+            chance=random.Random(1),
         )
         self.runner = runner or InlineRunner(self.volume)
         self.cleaner = LogCleaner(self._logs, self.runner, self.clock, CleanerConfig(), self._save)

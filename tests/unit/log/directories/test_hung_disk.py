@@ -74,7 +74,7 @@ def test_other_directories_and_the_metadata_go_on_while_one_disk_hangs(tmp_path:
     lanes = Lanes([hung, sound], time.monotonic)
     volume = HangingVolume(hung, lanes)
     directories = LogDirectories(
-        volume, [hung, sound], clock=FixedClock(), ids=CountingIds(), random_source=random.Random(1)
+        volume, [hung, sound], clock=FixedClock(), ids=CountingIds(), chance=random.Random(1)
     )
 
     async def body() -> None:

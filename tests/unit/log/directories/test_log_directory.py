@@ -129,7 +129,7 @@ def test_the_background_flushes_removes_and_saves(sim_volume: SimVolume) -> None
         "/data",
         clock=FixedClock(),
         ids=CountingIds(),
-        random_source=random.Random(1),
+        chance=random.Random(1),
         settings=DirectorySettings(
             flush_interval_ms=10, checkpoint_interval_ms=20, high_watermark_interval_ms=10
         ),
@@ -165,7 +165,7 @@ def test_the_background_sleeps_while_nothing_happens(
         "/data",
         clock=FixedClock(),
         ids=CountingIds(),
-        random_source=random.Random(1),
+        chance=random.Random(1),
         settings=DirectorySettings(
             flush_interval_ms=10, checkpoint_interval_ms=200, high_watermark_interval_ms=400
         ),
@@ -215,7 +215,7 @@ def test_thousands_of_idle_logs_cost_little(tmp_path: Path) -> None:
 
     def directory(volume: UnsyncedVolume) -> LogDirectory:
         found = LogDirectory(
-            volume, str(tmp_path), clock=FixedClock(), ids=CountingIds(), random_source=random.Random(1)
+            volume, str(tmp_path), clock=FixedClock(), ids=CountingIds(), chance=random.Random(1)
         )
         loop.run_until_complete(found.open())
         loop.run_until_complete(found.load(lambda partition: config))

@@ -42,7 +42,7 @@ def test_creating_thousands_of_logs_disturbs_no_background_work(tmp_path: Path) 
         paths,
         clock=FixedClock(),
         ids=CountingIds(),
-        random_source=random.Random(1),
+        chance=random.Random(1),
         settings=ALL_THE_TIME,
     )
     config = LogConfig(file_delete_delay_ms=0, retention_ms=1)

@@ -41,9 +41,7 @@ class FixedClock:
 async def build_data_directory(path: str) -> None:
     """Two partitions: idempotent, transactional, compressed, compacted, closed in order."""
     volume = UnsyncedVolume()
-    directory = LogDirectory(
-        volume, path, clock=FixedClock(), ids=SystemIdSource(), random_source=random.Random(3)
-    )
+    directory = LogDirectory(volume, path, clock=FixedClock(), ids=SystemIdSource(), chance=random.Random(3))
     await directory.open()
     directory.ensure_identity(node_id=1, cluster_id="c")
     await directory.load(lambda _: CONFIG)

@@ -224,7 +224,7 @@ class LogModelWithPowerLoss(LogModel):
     def lose_power(self, seed: int, lose_everything: bool) -> None:
         volume = self.disk.volume
         assert isinstance(volume, SimVolume)
-        volume.random_source.seed(seed)
+        volume.chance.seed(seed)
         flushed = self.log.flushed_offset
         end = self.log.log_end_offset
         self.disk.abandon()
