@@ -15,7 +15,6 @@ from millrace.broker.handlers.produce.answers import ProduceAnswer
 from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import TopicPartition
-from millrace.core.override import override
 from millrace.log.config import LogConfig
 from millrace.log.segments import segment as segment_module
 from millrace.replica.partition import Partition, TopicStats
@@ -25,28 +24,32 @@ from tests.unit.log.support import NOW_MS, TOPIC_ID, Disk, batch_of
 
 
 class Answer(ProduceAnswer):
-    __slots__ = ("frames", "is_broken")
+    """On a connection of its own, which may be broken; with the frames that were completed there."""
 
-    def __init__(self, connection: Any, partition: Partition, *, is_broken: bool = False) -> None:
+    __slots__ = ("frames",)
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, partition: Partition, *, is_broken: bool = False
+    ) -> None:
+        def take_place(answer: Answer) -> None:
+            answer.has_place = True
+
+        def completed(frame: bytes) -> None:
+            self.frames.append(frame)
+            if is_broken:
+                raise RuntimeError("a bug")
+
+        connection = SimpleNamespace(
+            loop=loop, ticks=lambda: 0.0, services=None, take_place=take_place, slot_completed=completed
+        )
         stats = SimpleNamespace(record=lambda seconds: None, count_error=lambda code: None)
-        route = cast("Any", SimpleNamespace(stats=stats, version=9, flexible_response=True))
-        super().__init__(connection, route)
+        route = SimpleNamespace(stats=stats, version=9, flexible_response=True)
+        super().__init__(cast("Any", connection), cast("Any", route))
         self.correlation_id = 7
         self.started = 0.0
         self.topic_id = None
         self.partition = partition
-        self.frames: list[object] = []
-        self.is_broken = is_broken
-
-    @override
-    def complete(self, response: object) -> None:
-        self.frames.append(response)
-        if self.is_broken:
-            raise RuntimeError("a bug")
-
-
-def _take_place(answer: Answer) -> None:
-    answer.has_place = True
+        self.frames: list[bytes] = []
 
 
 class BrokenReader:
@@ -64,10 +67,6 @@ class Broker:
         self.volume = SimVolume(random.Random(1))
         self.disk = Disk(self.volume, "/data", LogConfig(index_interval_bytes=0))
         self.staging = Staging(Wakeups())
-        self.connection = cast(
-            "Any",
-            SimpleNamespace(loop=self.disk.loop, ticks=lambda: 0.0, services=None, take_place=_take_place),
-        )
         self.partitions = [self._lead(TopicPartition("orders", index)) for index in range(3)]
 
     def _lead(self, place: TopicPartition) -> Partition:
@@ -78,7 +77,7 @@ class Broker:
         return partition
 
     def produce(self, partition: Partition, *, is_broken: bool = False) -> Answer:
-        answer = Answer(self.connection, partition, is_broken=is_broken)
+        answer = Answer(self.disk.loop, partition, is_broken=is_broken)
         self.staging.append(answer, partition, batch_of(b"x"), NOW_MS)
         assert answer.frames == [], "staged, not written"
         return answer
