@@ -226,7 +226,7 @@ class Shard:
         self._staged_bytes += size_bytes
         self._staged_answers.append(answer)
         batching = self._batching
-        if not batching.is_worthwhile():
+        if not (batching.is_worthwhile or batching.is_time_to_try()):
             self.settle()
         elif len(self._staged_answers) == 1:
             batching.at_end_of_turn(self._loop, self.settle)

@@ -22,25 +22,23 @@ TRY_EVERY: Final = 32
 class TurnBatching:
     """Decides whether work waits for the end of the turn, and does there what has waited."""
 
-    __slots__ = ("_is_worthwhile", "_most_together", "_until_try", "_waiting")
+    __slots__ = ("_most_together", "_until_try", "_waiting", "is_worthwhile")
 
     def __init__(self) -> None:
-        self._is_worthwhile = False
-        """Whether the last turn brought several pieces that could be done with one call."""
+        self.is_worthwhile = False
+        """Whether work should wait for others of this turn: the last one brought several pieces that could be
+        done with one call. Where it says no, `is_time_to_try` is to be asked."""
         self._until_try = TRY_EVERY
         self._most_together = 0
         self._waiting: list[Callable[[], object]] = []
 
-    def is_worthwhile(self) -> bool:
-        """Whether a piece of work should wait for others of this turn. Answers yes also to one in `TRY_EVERY`
-        that comes alone, and then to all of its turn."""
-        if self._is_worthwhile:
-            return True
+    def is_time_to_try(self) -> bool:
+        """Answers yes to one piece in `TRY_EVERY`; then waiting is worthwhile for the rest of its turn."""
         self._until_try -= 1
         if self._until_try:
             return False
         self._until_try = TRY_EVERY
-        self._is_worthwhile = True
+        self.is_worthwhile = True
         return True
 
     def at_end_of_turn(self, loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
@@ -62,5 +60,5 @@ class TurnBatching:
             except Exception:
                 # A bug there; what others left for the end of this turn has still to be done.
                 log.exception("work that waited for the end of a turn")
-        self._is_worthwhile = self._most_together > 1
+        self.is_worthwhile = self._most_together > 1
         self._most_together = 0

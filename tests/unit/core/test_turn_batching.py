@@ -19,7 +19,7 @@ class Writer:
 
     def write(self) -> None:
         self._waiting += 1
-        if not self._batching.is_worthwhile():
+        if not (self._batching.is_worthwhile or self._batching.is_time_to_try()):
             self._write_all()
         elif self._waiting == 1:
             self._batching.at_end_of_turn(asyncio.get_running_loop(), self._write_all)

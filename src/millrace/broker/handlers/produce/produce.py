@@ -97,8 +97,9 @@ def _append_one(request: ProduceAnswer, partition: Partition, records: memoryvie
             request.conclude(PartitionResult(partition.index, code))
             return
     staging = services.staging
+    batching = staging.batching
     if (
-        staging.is_worthwhile()
+        (batching.is_worthwhile or batching.is_time_to_try())
         and len(records) <= STAGED_BYTES_MAX
         and partition.leads_alone
         and not log.commits_on_flush

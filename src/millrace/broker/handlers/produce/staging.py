@@ -33,8 +33,6 @@ class Staging:
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
         self.batching = TurnBatching()
-        self.is_worthwhile = self.batching.is_worthwhile
-        """Whether a batch should wait for others of this turn."""
         self._partitions: dict[Partition, None] = {}
 
     def append(self, answer: ProduceAnswer, partition: Partition, records: memoryview, now_ms: int) -> None:

@@ -15,7 +15,6 @@ from millrace.broker.handlers.produce.answers import ProduceAnswer
 from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import TopicPartition
-from millrace.core.override import override
 from millrace.log.config import LogConfig
 from millrace.log.segments import segment as segment_module
 from millrace.replica.partition import Partition, TopicStats
@@ -26,28 +25,37 @@ from tests.unit.log.support import NOW_MS, TOPIC_ID, Disk, batch_of
 
 
 class Answer(ProduceAnswer):
-    __slots__ = ("frames", "is_broken")
+    """On a connection of its own, which may be broken; with the frames that were completed there."""
 
-    def __init__(self, connection: Any, partition: Partition, *, is_broken: bool = False) -> None:
+    __slots__ = ("frames",)
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, partition: Partition, *, is_broken: bool = False
+    ) -> None:
+        def take_place(answer: Answer) -> None:
+            answer.has_place = True
+
+        def completed(frame: bytes) -> None:
+            self.frames.append(frame)
+            if is_broken:
+                raise RuntimeError("a bug")
+
+        connection = SimpleNamespace(
+            loop=loop,
+            ticks=lambda: 0.0,
+            services=None,
+            take_place=take_place,
+            slot_completed=completed,
+            refused_batches=None,
+        )
         stats = SimpleNamespace(record=lambda seconds: None, count_error=lambda code: None)
-        route = cast("Any", SimpleNamespace(stats=stats, version=9, flexible_response=True))
-        super().__init__(connection, route)
+        route = SimpleNamespace(stats=stats, version=9, flexible_response=True)
+        super().__init__(cast("Any", connection), cast("Any", route))
         self.correlation_id = 7
         self.started = 0.0
         self.topic_id = None
         self.partition = partition
-        self.frames: list[object] = []
-        self.is_broken = is_broken
-
-    @override
-    def complete(self, response: object) -> None:
-        self.frames.append(response)
-        if self.is_broken:
-            raise RuntimeError("a bug")
-
-
-def _take_place(answer: Answer) -> None:
-    answer.has_place = True
+        self.frames: list[bytes] = []
 
 
 class BrokenReader:
@@ -65,16 +73,6 @@ class Broker:
         self.volume = SimVolume(random.Random(1))
         self.disk = Disk(self.volume, "/data", LogConfig(index_interval_bytes=0))
         self.staging = Staging(Wakeups())
-        self.connection = cast(
-            "Any",
-            SimpleNamespace(
-                loop=self.disk.loop,
-                ticks=lambda: 0.0,
-                services=None,
-                take_place=_take_place,
-                refused_batches=None,
-            ),
-        )
         self.partitions = [self._lead(TopicPartition("orders", index)) for index in range(3)]
 
     def _lead(self, place: TopicPartition) -> Partition:
@@ -85,7 +83,7 @@ class Broker:
         return partition
 
     def produce(self, partition: Partition, *, is_broken: bool = False) -> Answer:
-        answer = Answer(self.connection, partition, is_broken=is_broken)
+        answer = Answer(self.disk.loop, partition, is_broken=is_broken)
         self.staging.append(answer, partition, batch_of(b"x"), NOW_MS)
         assert answer.frames == [], "staged, not written"
         return answer
@@ -115,11 +113,13 @@ def test_what_follows_staged_batches_that_were_not_written_waits_for_them(broker
     partition = broker.partitions[0]
     place = partition.topic, partition.index
     batches = [batch_of(b"x", producer_id=7, sequence=sequence) for sequence in range(3)]
-    for batch in batches[:2]:
-        broker.staging.append(Answer(broker.connection, partition), partition, batch, NOW_MS)
+    answers = [Answer(broker.disk.loop, partition) for _ in batches]
+    for answer, batch in zip(answers[:2], batches, strict=False):
+        broker.staging.append(answer, partition, batch, NOW_MS)
     broker.volume.fail("write", errno.EMFILE, path_contains=".log")
     broker.end_turn()
-    refused = broker.connection.refused_batches
+    refused = answers[0].connection.refused_batches
+    assert refused is not None
     assert refused.code_behind(place, partition, batches[2]) == ErrorCode.KAFKA_STORAGE_ERROR
     assert refused.code_behind(place, partition, batches[0]) is None
 
