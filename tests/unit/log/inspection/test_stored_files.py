@@ -25,7 +25,7 @@ def only(volume: SimVolume, name: str, data: bytes = b"123") -> StoredFile:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "base_offset"),
+    "name, kind, base_offset",
     [
         (f"{42:020}.log", FileKind.LOG, 42),
         (f"{42:020}.index", FileKind.OFFSET_INDEX, 42),

@@ -31,7 +31,7 @@ def volume(sim_volume: SimVolume) -> SimVolume:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    "name, found",
     [
         ("orders-0", TopicPartition("orders", 0)),
         ("with-dash.and_more-17", TopicPartition("with-dash.and_more", 17)),

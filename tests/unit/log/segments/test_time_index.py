@@ -33,7 +33,7 @@ def test_only_new_maxima_are_entered(index: TimeIndex) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "offset"), [(999, BASE), (1000, 105), (1999, 105), (2000, 120), (9999, 120)]
+    "timestamp, offset", [(999, BASE), (1000, 105), (1999, 105), (2000, 120), (9999, 120)]
 )
 def test_a_search_finds_the_last_entry_that_is_not_younger(
     index: TimeIndex, timestamp: int, offset: int

@@ -91,7 +91,7 @@ def test_batches_without_a_producer_and_control_batches_of_another_kind_change_n
     assert not states.entries
 
 
-@pytest.mark.parametrize(("kind", "is_commit"), [(ControlType.COMMIT, True), (ControlType.ABORT, False)])
+@pytest.mark.parametrize("kind, is_commit", [(ControlType.COMMIT, True), (ControlType.ABORT, False)])
 def test_a_marker_is_read_as_it_was_written(kind: int, is_commit: bool) -> None:
     assert read_marker(end(3, kind, coordinator_epoch=300)) == Marker(is_commit, 300)
 
