@@ -13,6 +13,8 @@ PATH = "/d/file"
 class CountingHandle:
     """A file of which reads are noted."""
 
+    path = "/d/counted"
+
     def __init__(self) -> None:
         self.reads: list[tuple[int, int]] = []
 
