@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from millrace.log.cleaning.worker import Pacer, run_job
 from millrace.log.cleaning.worker_messages import JobFailed, decode_reply, encode_job
 from millrace.wire.records import Record, build_batch
 from tests.unit.log.support import NOW_MS
+from tests.unit.log.unsynced import UnsyncedVolume
 
 MEGABYTE = 1 << 20
 
@@ -25,8 +27,8 @@ class FakeTime:
         self.now = 50.0
         self.waits: list[float] = []
         self.is_readable = False
-        monkeypatch.setattr(worker.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(worker.select, "select", self._select)
+        monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(worker, "select", SimpleNamespace(select=self._select))
 
     def _select(
         self, read: list[int], _write: list[int], _errors: list[int], timeout: float
@@ -70,11 +72,16 @@ def job(directory: Path) -> CompactionJob:
     )
 
 
+@pytest.fixture(autouse=True)
+def without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "DiskVolume", UnsyncedVolume)
+
+
 def test_a_job_is_carried_out_and_answered(tmp_path: Path, parent: tuple[int, int]) -> None:
     reply = run_job(encode_job(job(tmp_path)), parent[0])
     result = decode_reply(reply)
     assert (result.clean_offset, result.stats.keys) == (3, 2)
-    ((group),) = result.groups
+    (group,) = result.groups
     assert group.replaces == (0,)
     assert (tmp_path / f"{0:020}.log.cleaned").stat().st_size == group.cleaned.size_bytes > 0
 
