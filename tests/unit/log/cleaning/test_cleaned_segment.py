@@ -25,9 +25,7 @@ def writer(volume: SimVolume, interval_bytes: int = 200) -> CleanedSegment:
     return CleanedSegment(volume, "/d", BASE, index_interval_bytes=interval_bytes)
 
 
-def entries(
-    volume: SimVolume, kind: type[OffsetIndex] | type[TimeIndex], suffix: str
-) -> list[tuple[int, int]]:
+def entries(volume: SimVolume, kind: type[OffsetIndex | TimeIndex], suffix: str) -> list[tuple[int, int]]:
     path = f"{STEM}{suffix}.cleaned"
     size_bytes = len(volume.read_bytes(path))
     return kind(volume.file(path), base_offset=BASE, stored_size_bytes=size_bytes).entries()

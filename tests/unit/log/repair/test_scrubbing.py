@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_what_is_missing_before_the_next_segment_is_damage(log: PartitionLog, st
     "why", [{"compacted_end": 15}, {"log_start_offset": 15}, {"damage": (DamagedRange(9999, 0, 10, 15),)}]
 )
 def test_what_compaction_took_or_nobody_can_read_or_is_known_to_be_lost_is_not_missed(
-    log: PartitionLog, stored: Stored, why: dict[str, int]
+    log: PartitionLog, stored: Stored, why: dict[str, Any]
 ) -> None:
     found = scrub(log, stored)
     assert with_lost_end(replace(stored, upper_offset=15, **why), found) == found
