@@ -26,7 +26,7 @@ from millrace.pipeline.declared.run.retries import RetryLimits
 from millrace.pipeline.declared.run.runner import QueryFailed, Runner
 from millrace.pipeline.declared.run.state import state_directory
 from millrace.pipeline.errors import ConnectionFailed
-from millrace.pipeline.progress import ProgressBoard
+from millrace.pipeline.progress import ProgressBoard, QueryProgress
 from tests.harness.millrace import MILLRACE, MillraceProcess, run_millrace
 from tests.harness.topics import create_topic
 from tests.pipeline.conftest import MakeTopic
@@ -454,8 +454,17 @@ def test_a_pipeline_waits_for_its_brokers_to_come_back_and_goes_on(
     pipeline, _ = load(path)
     state, board = state_directory(path, pipeline.name), ProgressBoard(pipeline.name)
     said: list[str] = []
-    board.watch(lambda query: own_broker.kill() if query.rows == 1 and own_broker.is_running() else None)
-    board.watch(lambda query: state.ask_to_stop() if query.batch == 1 else None)
+    first_run: list[str] = []
+
+    def watch(query: QueryProgress) -> None:
+        """The broker goes when the first run has read a row; what the second one reads ends the test."""
+        if query.rows and not first_run:
+            first_run.append(query.run_id)
+            own_broker.kill()
+        elif query.rows and query.run_id not in first_run:
+            state.ask_to_stop()
+
+    board.watch(watch)
 
     def say(line: str) -> None:
         said.append(line)

@@ -229,7 +229,7 @@ class Runner:
                 self._write_status("stopping")
                 self._finish_batches()
                 for running in self._running:
-                    running.attempts.advanced(_batch_of(running.query))
+                    running.attempts.advanced(finished_batch(running.query))
                 return "stopped"
             self._tick("running")
             time.sleep(POLL_S)
@@ -245,7 +245,7 @@ class Runner:
     def _look_after(self, running: _Running) -> bool:
         """Whether the query has failed and there is hope for it."""
         attempts, query = running.attempts, running.query
-        attempts.advanced(_batch_of(query))
+        attempts.advanced(finished_batch(query))
         if attempts.is_given_up:
             return False
         if attempts.retry_at is not None:
@@ -346,14 +346,14 @@ class Runner:
         self.say("stopping: each query ends the batch it is in")
         deadline = time.monotonic() + self.stop_timeout_s
         waiting = {each.name: each for each in self._running if each.query.isActive}
-        batches = {name: _batch_of(each.query) for name, each in waiting.items()}
+        batches = {name: finished_batch(each.query) for name, each in waiting.items()}
         while waiting and time.monotonic() < deadline:
             for name, running in list(waiting.items()):
                 query = running.query
                 if not query.isActive:
                     # By itself: if it failed in its last batch, the run has not ended well.
                     self._look_after(running)
-                elif query.status["isTriggerActive"] and _batch_of(query) <= batches[name]:
+                elif query.status["isTriggerActive"] and finished_batch(query) <= batches[name]:
                     continue
                 query.stop()
                 del waiting[name]
@@ -415,9 +415,14 @@ class Runner:
         )
 
 
-def _batch_of(query: StreamingQuery) -> int:
+def finished_batch(query: StreamingQuery) -> int:
+    """The number of the last batch that a query has finished, -1 before the first.
+
+    While it has nothing to do it reports the batch that comes next, without the time that one took."""
     progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
+    if progress is None:
+        return -1
+    return int(progress["batchId"]) - ("addBatch" not in progress["durationMs"])
 
 
 def _now() -> str:
