@@ -61,7 +61,7 @@ test: $(VENV)/.installed-dev ## run every test (ARGS="-k name")
 soak: $(VENV)/.installed-dev ## the counts that take minutes each, which make test leaves out (ARGS="-k name")
 	@$(BIN)/python -m pytest --soak tests $(ARGS)
 
-check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: within a minute
+check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: two to three minutes
 	@$(BIN)/ruff format --check --output-format=concise . || { echo "run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
