@@ -6,11 +6,8 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +16,7 @@ import pytest
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic, unique_name
 from tests.pipeline.conftest import MakeTopic
+from tests.pipeline.drivers import driver as run_driver
 from tests.pipeline.live_topic import LiveTopic, live_topic
 from tests.pipeline.sink_support import read_committed
 from tests.pipeline.test_source_stream import Collected
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 120.0
 PARTITIONS: Final = 2
 PER_SECOND: Final = 5_000
@@ -94,7 +91,7 @@ def _kill_in_first_batch(bootstrap: str, directory: Path, pause_s: float) -> Non
     with live_topic(bootstrap, source, PARTITIONS, PER_SECOND) as live:
         _wait_until(lambda: min(live.ends()) > 100)
         before = live.ends()
-        with _driver(directory / "first.log", [*words, "forever"]) as driver:
+        with run_driver("live_driver", directory / "first.log", [*words, "forever"]) as driver:
             _wait_until(lambda: (checkpoint / "offsets" / "0").exists() or driver.poll() is not None)
             planned = live.ends()
             time.sleep(pause_s)
@@ -105,7 +102,7 @@ def _kill_in_first_batch(bootstrap: str, directory: Path, pause_s: float) -> Non
         # The topic goes on while there is no driver.
         then = live.ends()
         _wait_until(lambda: min(live.ends()) > max(then) + PER_SECOND // 10)
-    with _driver(directory / "second.log", [*words, "available-now"]) as driver:
+    with run_driver("live_driver", directory / "second.log", [*words, "available-now"]) as driver:
         assert driver.wait(DEADLINE_S) == 0, (directory / "second.log").read_text()[-3000:]
     assert was_in_first_batch, "the driver was to be killed in its first batch"
     ends = live.ends()
@@ -122,25 +119,6 @@ def _began(checkpoint: Path, topic: str) -> list[int]:
     text = (checkpoint / "offsets" / "0").read_text()
     (offset,) = [json.loads(line) for line in text.splitlines() if line.startswith('{"' + topic)]
     return [offset[topic]["partitions"][str(number)]["start"] for number in range(PARTITIONS)]
-
-
-@contextmanager
-def _driver(log: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.live_driver", *words],
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

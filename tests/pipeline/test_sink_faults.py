@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +14,9 @@ import pytest
 from tests.compat.transactions.reading import COMMITTED, UNCOMMITTED, end_offsets
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic
+from tests.pipeline.drivers import driver as run_driver
 from tests.pipeline.sink_support import values_of
 
-ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 240.0
 FILES: Final = 8
 LINES: Final = 400
@@ -40,7 +37,7 @@ def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
     try:
         topic = create_topic(broker.bootstrap, "output", PARTITIONS)
         words = [broker.bootstrap, topic, str(source), str(checkpoint)]
-        with _driver(tmp_path / "first.log", words) as first:
+        with run_driver("sink_driver", tmp_path / "first.log", words) as first:
             for done in (1, 2):
                 _wait_for_commits(checkpoint, done, first)
                 _wait_for_open_transaction(broker.bootstrap, topic, first)
@@ -50,7 +47,7 @@ def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
             os.killpg(first.pid, signal.SIGKILL)
             first.wait(60)
         assert _commits(checkpoint) < FILES, "the driver was to be killed in the middle of its work"
-        with _driver(tmp_path / "second.log", words) as second:
+        with run_driver("sink_driver", tmp_path / "second.log", words) as second:
             _wait_for_commits(checkpoint, 5, second)
             broker.kill()
             broker.start()
@@ -59,25 +56,6 @@ def test_output_equals_input_through_all_kills(tmp_path: Path) -> None:
     finally:
         broker.end()
     assert sorted(found) == sorted(f"file {n} line {line}" for n in range(FILES) for line in range(LINES))
-
-
-@contextmanager
-def _driver(log: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.sink_driver", *words],
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
 
 
 def _wait_for_commits(checkpoint: Path, count: int, driver: subprocess.Popen[bytes]) -> None:

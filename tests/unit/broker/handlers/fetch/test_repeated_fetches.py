@@ -11,21 +11,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.broker.handlers import APIS
 from millrace.broker.handlers.fetch import request as fetch_requests
 from millrace.broker.handlers.fetch.serving import SMALL_ANSWER_BYTES
-from millrace.broker.network.connection import Connection
-from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.lookout import SMALL_BATCH_BYTES, Lookout
 from millrace.broker.network.pace import BURST_BYTES, LARGE_ANSWER_BYTES, Pace
-from millrace.broker.network.server import Server
 from millrace.core.ids import TopicId
 from millrace.core.override import override
 from millrace.log.errors import TooManyOpenFiles
@@ -41,7 +36,7 @@ from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NOW_MS, Broker
-from tests.unit.broker.network.client import FakeTransport
+from tests.unit.broker.network.client import Client
 
 TOPIC: Final = "followed"
 WAIT_MS: Final = 60_000
@@ -57,21 +52,8 @@ class Consumer:
         self._wishes = wishes
         self.session_id = 0
         self.session_epoch = -1
-        self._transport = FakeTransport()
-        server = SimpleNamespace(
-            dispatcher=Dispatcher(APIS),
-            services=broker.services,
-            loop=asyncio.get_running_loop(),
-            ticks=float,
-            before_requests=None,
-            start_task=None,
-            receive_buffer=memoryview(bytearray(BUFFER_BYTES)),
-            frame_bytes_max=BUFFER_BYTES,
-            admit=lambda _connection: True,
-            forget=lambda _connection: None,
-        )
-        self.connection = Connection(cast("Server", server), "PLAINTEXT")
-        self.connection.connection_made(cast("Any", self._transport))
+        client = Client(broker.services)
+        self._transport, self.connection = client.transport, client.connection
 
     def ask(self, offset: int, **changes: Any) -> None:
         by_id = self._version >= TOPIC_IDS_FROM

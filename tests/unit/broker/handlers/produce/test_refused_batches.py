@@ -3,23 +3,17 @@ refused batch never comes before it, and no gap makes the producer number anew w
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.broker.handlers import APIS
 from millrace.broker.handlers.produce import refused_batches
-from millrace.broker.network.connection import Connection
-from millrace.broker.network.dispatch import Dispatcher
-from millrace.broker.network.server import Server
 from millrace.core.ids import TopicId
 from millrace.log.state.producer_state import SEQUENCE_MAX
 from millrace.replica.partition import Partition
@@ -30,7 +24,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch, split_batches
 from tests.unit.broker.handlers.broker import NODE_ID, NOW_MS, Broker
-from tests.unit.broker.network.client import FakeTransport
+from tests.unit.broker.network.client import Client
 
 TOPIC: Final = "orders"
 PRODUCER: Final = 7
@@ -47,21 +41,8 @@ class Producer:
     def __init__(self, broker: Broker, topic_id: TopicId | None = None, version: int = 10) -> None:
         self._topic_id = topic_id
         self._version = version
-        self._transport = FakeTransport()
-        server = SimpleNamespace(
-            dispatcher=Dispatcher(APIS),
-            services=broker.services,
-            loop=asyncio.get_running_loop(),
-            ticks=float,
-            before_requests=None,
-            start_task=None,
-            receive_buffer=memoryview(bytearray(BUFFER_BYTES)),
-            frame_bytes_max=BUFFER_BYTES,
-            admit=lambda _connection: True,
-            forget=lambda _connection: None,
-        )
-        self.connection = Connection(cast("Server", server), "PLAINTEXT")
-        self.connection.connection_made(cast("Any", self._transport))
+        client = Client(broker.services)
+        self._transport, self.connection = client.transport, client.connection
 
     def send(
         self, sequence: int, *, epoch: int = 0, producer_id: int = PRODUCER, copies: int = 1
