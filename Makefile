@@ -35,7 +35,7 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and its development tools into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark,cluster]'
+	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark,cluster,security]'
 	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark $(VENV)/.installed-cluster
 
 $(VENV)/.installed-cluster: $(INPUTS) | $(BIN)/python
@@ -55,18 +55,14 @@ run: $(VENV)/.installed-run ## start one broker on 127.0.0.1:9092 (LISTEN=, DATA
 cluster: $(VENV)/.installed-cluster ## start an etcd and three brokers, until Ctrl-C (BROKERS=, CLUSTER=directory, ARGS=)
 	@exec $(BIN)/millrace cluster up --foreground --brokers $(BROKERS) --data-dir "$(CLUSTER)" $(ARGS)
 
-test: $(VENV)/.installed-dev ## run every test (ARGS="-k name")
+test: $(VENV)/.installed-dev ## run every test, in a quarter of an hour (ARGS="-k name")
 	@$(BIN)/python -m tools.run_tests $(ARGS)
 
 soak: $(VENV)/.installed-dev ## the counts that take minutes each, which make test leaves out (ARGS="-k name")
 	@$(BIN)/python -m pytest --soak tests $(ARGS)
 
-check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: two to three minutes
-	@$(BIN)/ruff format --check --output-format=concise . || { echo "run 'make format'" >&2; exit 1; }
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python -m pytest tests/unit -m "not slow"
+check: $(VENV)/.installed-dev ## format, lint, types, import rules, unit tests: a minute and a half
+	@$(BIN)/python -m tools.run_checks
 
 format: $(VENV)/.installed-dev ## put the source into its format
 	@$(BIN)/ruff check --quiet --fix . || true
@@ -81,7 +77,7 @@ compat: $(VENV)/.installed-dev ## real clients and Apache Kafka's own tools agai
 sim: $(VENV)/.installed-dev ## run whole brokers in simulated time under faults (SEEDS=1-100, ARGS="--scenario all")
 	@$(BIN)/python -m millrace.sim --seeds $(SEEDS) $(ARGS)
 
-fuzz: $(VENV)/.installed-dev ## throw damaged frames and record batches at the decoders
+fuzz: $(VENV)/.installed-dev ## throw damaged frames, record batches and logins at those who read them
 	@$(BIN)/python -m fuzz $(ARGS)
 
 docs: $(VENV)/.installed-dev ## write the pages that are derived from the code

@@ -35,7 +35,7 @@ FAILED: Final = 1
 
 
 @click.command(help="Measure Millrace and Apache Kafka side by side on this machine.")
-@click.option("--quick", is_flag=True, help="One short round of everything, about 3 minutes.")
+@click.option("--quick", is_flag=True, help="One short round of everything.")
 @click.option("--smoke", is_flag=True, help="The smallest amounts: checks the benchmark itself, not speed.")
 @click.option("--only", multiple=True, metavar="NAME", help="Measure this workload only; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 50), help="Rounds for each interleaved workload.")
@@ -100,7 +100,7 @@ def _measure(
     if load_before > BUSY_LOAD:
         notes.append(f"The machine was not idle before the run: load average {load_before:.2f}.")
         console.print(notes[-1], style="yellow", markup=False, highlight=False)
-    # Asked before the run: a commit made meanwhile is not what was measured.
+    # We ask before the run: a commit made meanwhile is not what was measured.
     commit, date, started = machine.commit(), datetime.now(UTC), time.monotonic()
     try:
         with Progress(console) as progress:
@@ -128,7 +128,7 @@ def _factory(
     """Brokers as the options want them, and notes on what differs from a usual run."""
     distribution, notes = _kafka(is_millrace_only, console)
     if command is not None:
-        # Not which: a command has paths of this machine, and the commit says what was measured.
+        # We do not say which: a command has paths of this machine, and the commit says what was measured.
         notes.append("Millrace was run by another command than that of this environment")
     if settings:
         notes.append(f"Millrace ran with {', '.join(settings)}.")
@@ -162,7 +162,7 @@ def _work_dir() -> Path:
 
 
 def _write_files(report: Report, results: Path, console: Console) -> None:
-    # Late: matplotlib takes a second to import, and no measurement needs it.
+    # We import this late: matplotlib takes a second, and no measurement needs it.
     from benchmarks.plot import write_plot
 
     results.mkdir(parents=True, exist_ok=True)

@@ -31,13 +31,17 @@ DELETION_TIMEOUT_S: Final = 45.0
 DELETION_POLL_S: Final = 0.1
 PROBE_INTERVAL_S: Final = 0.005
 DELETE_DELAY_MS: Final = 500
-# Warnings and worse; librdkafka writes to standard error, across the progress bar.
+# Only warnings and worse: librdkafka writes to standard error, across the progress bar.
 QUIET: Final = {"log_level": 4}
 
 
 class System(StrEnum):
+    """The two systems that are measured."""
+
     KAFKA = "kafka"
     MILLRACE = "millrace"
+    BEFORE = "before"
+    """Millrace at another commit (benchmarks/compare.py)."""
 
 
 class BrokerFailed(Exception):
@@ -123,7 +127,7 @@ class Broker:
             raise BrokerFailed(f"{self.system} cannot create topic {name}: {error}") from error
 
     def wait_in_sync(self, topic: str) -> int:
-        """Wait until all replicas of the topic's only partition are in sync; the port of its leader."""
+        """Wait until all replicas of the topic's only partition are in sync; return its leader's port."""
         (port,) = self._wait_for_leaders(self._admin(), topic, 1)
         return port
 
@@ -141,11 +145,11 @@ class Broker:
             time.sleep(DELETION_POLL_S)
 
     def _has_deleted_files(self) -> bool:
-        # Not by a pattern: directories vanish while one looks at them.
+        # We do not search by a pattern: directories vanish while one looks at them.
         return any(name.endswith("-delete") for _, names, _ in os.walk(self.directory) for name in names)
 
     def record_count(self, topic: str, partition: int = 0) -> int:
-        """How many records the partition holds, as a client is told."""
+        """How many records the partition holds, as the broker tells a client."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "bench", **QUIET})
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
@@ -159,8 +163,8 @@ class Broker:
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
 
     def _wait_for_leaders(self, admin: AdminClient, topic: str, partitions: int) -> dict[int, list[int]]:
-        """Wait until every partition is led and all of its replicas are in sync; the partitions by the port
-        of their leader."""
+        """Wait until every partition is led and all of its replicas are in sync; return the partitions by the
+        port of their leader."""
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while time.monotonic() < deadline:
             metadata = admin.list_topics(topic, timeout=30)
@@ -176,7 +180,7 @@ class Broker:
         raise BrokerFailed(f"{self.system}: {topic} has no leaders after {ADMIN_TIMEOUT_S:.0f} s")
 
     def _wait_until_served(self, topic: str, led: Mapping[int, Sequence[int]]) -> None:
-        """Metadata names a leader before that leader serves the partition; a fetch shows the truth."""
+        """Wait until fetches succeed: metadata names a leader before that leader serves the partition."""
         for port, partitions in led.items():
             self._wait_until_port_serves(port, topic, partitions)
 
@@ -213,16 +217,23 @@ class BrokerFactory:
         distribution: KafkaDistribution | None,
         *,
         millrace_command: str | None = None,
+        before_command: str | None = None,
         millrace_settings: Sequence[str] = (),
     ) -> None:
         self._work_dir = work_dir
         self.distribution = distribution
-        self._command = shlex.split(millrace_command) if millrace_command else [_default_millrace()]
+        self._commands = {
+            System.MILLRACE: shlex.split(millrace_command) if millrace_command else [_default_millrace()],
+            System.BEFORE: shlex.split(before_command or ""),
+        }
         self._settings = (*(f"{name}={value}" for name, value in SHARED_SETTINGS.items()), *millrace_settings)
         self._brokers: list[Broker] = []
 
     @property
     def systems(self) -> tuple[System, ...]:
+        """What is measured in turns. With a Millrace of before, Kafka lends its Java client only."""
+        if self._commands[System.BEFORE]:
+            return System.BEFORE, System.MILLRACE
         return (System.KAFKA, System.MILLRACE) if self.distribution else (System.MILLRACE,)
 
     def create(self, system: System) -> Broker:
@@ -232,8 +243,8 @@ class BrokerFactory:
             case System.KAFKA:
                 assert self.distribution is not None, "Kafka is not available"
                 server = KafkaServer(KafkaNode(self.distribution, directory, settings=SHARED_SETTINGS))
-            case System.MILLRACE:
-                server = MillraceServer(self._command, self._settings, directory)
+            case System.MILLRACE | System.BEFORE:
+                server = MillraceServer(self._commands[system], self._settings, directory)
         return self._known(Broker(system, server, directory))
 
     def create_cluster(self, system: System) -> Broker:
@@ -244,8 +255,8 @@ class BrokerFactory:
             case System.KAFKA:
                 assert self.distribution is not None, "Kafka is not available"
                 server = clusters.kafka_cluster(self.distribution, directory)
-            case System.MILLRACE:
-                server = clusters.millrace_cluster(self._command, self._settings, directory)
+            case System.MILLRACE | System.BEFORE:
+                server = clusters.millrace_cluster(self._commands[system], self._settings, directory)
         return self._known(Broker(system, server, directory))
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class EtcdServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it answers or ends."""
+        """Start etcd, and wait until it answers or ends."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -73,7 +73,7 @@ class ClusterServer:
 
     def __init__(self, brokers: Sequence[Server], etcd: EtcdServer | None = None) -> None:
         self.brokers = brokers
-        """Each by itself, for those who end one and start it again."""
+        """One by one, for workloads that end a broker and start it again."""
         self._etcd = etcd
 
     @property
@@ -106,7 +106,7 @@ class ClusterServer:
         )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """By force: nobody needs the data any more, and the last of Kafka's nodes would wait for a quorum."""
+        """Stop by force: nobody needs the data, and the last of Kafka's nodes would wait for a quorum."""
         self.kill()
 
     def kill(self) -> None:

@@ -11,6 +11,8 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Connection:
+    """One connection; a request waits for its answer."""
+
     def __init__(self, host: str, port: int, timeout_s: float = 30.0) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -26,6 +26,8 @@ API_VERSIONS: Final = (18, 0)
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
+    """What a benchmark wants to know of a Fetch answer."""
+
     error_code: int
     high_watermark: int
     records_bytes: int

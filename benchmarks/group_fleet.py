@@ -1,7 +1,8 @@
 """Many group members in one epoll loop, as thin as can be: join, sync, heartbeat, and what they were given.
 
 Members behave as clients do: they rejoin when a heartbeat tells them so, the leader of a classic group hands
-out the partitions, and one of the new protocol gives up what is taken before it confirms what it is given.
+out the partitions, and a member of the new protocol gives up what is taken before it confirms what it is
+given.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Member:
         self.socket = socket.create_connection(fleet.address, timeout=CONNECT_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self.is_settled = False
-        """Has its share of the newest generation, as far as it knows."""
+        self.has_share = False
+        """Whether it has its share of the newest generation, as far as it knows."""
         self.changed_at = time.perf_counter()
         """When it last heard something new."""
         self.partition_count = 0
@@ -86,6 +87,8 @@ class Member:
 
 
 class ClassicMember(Member):
+    """A member of the classic protocol."""
+
     def __init__(self, fleet: Fleet, group: str, topic: str, topic_partitions: int) -> None:
         super().__init__(fleet, group, topic)
         self.generation = -1
@@ -95,12 +98,12 @@ class ClassicMember(Member):
 
     @override
     def join(self) -> None:
-        self.is_settled = False
+        self.has_share = False
         self.ask(frames.join_group(self.group, self._member_id, self.topic), self._joined)
 
     @override
     def beat(self) -> None:
-        if self.is_settled and not self.is_waiting:
+        if self.has_share and not self.is_waiting:
             self.ask(self._heartbeat, self._beaten)
 
     def _joined(self, answer: bytes) -> None:
@@ -121,7 +124,7 @@ class ClassicMember(Member):
             )
 
     def _shares(self, members: list[str]) -> dict[str, bytes]:
-        """Only the leader knows the members, and gives each of them its share."""
+        """The share of each member; only the leader knows the members."""
         shares = {}
         for position, member in enumerate(sorted(members)):
             partitions = range(position, self._topic_partitions, len(members))
@@ -136,7 +139,7 @@ class ClassicMember(Member):
         _require(synced["error_code"])
         self.partition_count = frames.assigned_count(bytes(synced["assignment"]))
         self._heartbeat = frames.heartbeat(self.group, self._member_id, self.generation)
-        self.is_settled = True
+        self.has_share = True
         self.changed_at = time.perf_counter()
 
     def _beaten(self, answer: bytes) -> None:
@@ -188,7 +191,7 @@ class ConsumerMember(Member):
         if self.epoch != beaten["member_epoch"]:
             self.epoch = beaten["member_epoch"]
             self.changed_at = time.perf_counter()
-        self.is_settled = True
+        self.has_share = True
         if beaten["assignment"] is not None:
             self.changed_at = time.perf_counter()
             self._reconcile(beaten["assignment"])
@@ -232,7 +235,7 @@ class Fleet:
         heapq.heappush(self._beats, (time.perf_counter() + delay_s, next(self._order), call))
 
     def run_until(self, holds: Callable[[], bool], deadline_s: float) -> float:
-        """Serve all members until `holds()`; the seconds that it took."""
+        """Serve all members until `holds()`; return the seconds that it took."""
         started = time.perf_counter()
         while not holds():
             if time.perf_counter() - started > deadline_s:
@@ -244,7 +247,7 @@ class Fleet:
     def has_nothing_to_do(self) -> bool:
         """Every member has had two heartbeats that told it nothing new."""
         earliest = time.perf_counter() - 2.5 * self._interval_s
-        return all(member.is_settled and member.changed_at < earliest for member in self.members)
+        return all(member.has_share and member.changed_at < earliest for member in self.members)
 
     def close(self) -> None:
         for member in self.members:

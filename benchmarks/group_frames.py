@@ -83,7 +83,7 @@ def heartbeat(group: str, member: str, generation: int) -> bytes:
 def consumer_heartbeat(
     group: str, member: str, epoch: int, topic: str, owned: Mapping[uuid.UUID, Sequence[int]] | None
 ) -> bytes:
-    """Without `owned` nothing has changed since the last one; at epoch 0 the member joins."""
+    """A heartbeat of the new protocol: without `owned` nothing has changed, at epoch 0 the member joins."""
     is_joining = epoch == 0
     return _framed(
         CONSUMER_GROUP_HEARTBEAT,

@@ -19,17 +19,21 @@ TAIL: Final = Target(0.4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
+    """One figure: what it is called, and what is wanted of it."""
+
     key: str
     title: str
     unit: str
     better: Better = Better.HIGHER
     target: Target | None = None
     is_compared: bool = True
-    """False for what belongs to the generator: it explains a figure and is none itself."""
+    """False for what belongs to the generator: it explains a figure and is not one itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
+    """One value that one round measured."""
+
     metric: str
     system: System
     round: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -70,6 +71,29 @@ def write_plot(report: Report, path: Path) -> None:
         f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, {report.rounds} rounds, medians",
         fontsize=12,
     )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def write_changes_plot(
+    changes: Sequence[tuple[str, float, tuple[float, ...]]], limit: float, title: str, path: Path
+) -> None:
+    """The ratio of every line of `changes` as a bar from 1, with its rounds as dots."""
+    figure, axes = plt.subplots(figsize=(11, 1.5 + 0.27 * len(changes)), layout="constrained")
+    positions = list(range(len(changes)))
+    colours = [MET if ratio <= limit else MISSED for _, ratio, _ in changes]
+    axes.barh(positions, [ratio - 1 for _, ratio, _ in changes], left=1, color=colours, height=0.62)
+    for position, (_, _, rounds) in zip(positions, changes, strict=True):
+        axes.plot(rounds, [position] * len(rounds), "o", color="#333333", ms=2.5)
+    axes.axvline(1.0, color="#333333", lw=1)
+    axes.axvline(limit, color="black", lw=1, ls="--", label=f"at most {limit:g}x")
+    axes.set_yticks(positions, [name for name, _, _ in changes], fontsize=8)
+    axes.set_ylim(len(changes) - 0.4, -0.6)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.set_title(title, fontsize=11)
+    axes.grid(axis="x", alpha=0.25)
+    axes.legend(fontsize=8.5, frameon=False, loc="lower right")
+    _clean(axes)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

@@ -10,13 +10,15 @@ MB: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
+    """How long and how much each workload measures."""
+
     name: str
     rounds: int
     java_records: dict[int, int]
     """Records by record size; a quarter more are sent before the clock starts."""
     produce_s: float
     written_bytes_max: int
-    """Ends a measurement before its time: so much can be written, with all replicas, to memory that is at
+    """A measurement ends early once this much is written, with all replicas: it fits into memory that is at
     hand. A virtual machine gets more of it from its host, which takes longer than all that a broker does."""
     pipelined_s: float
     consume_bytes: int
@@ -32,7 +34,8 @@ class Profile:
     fetches: int
     kills: int
     restarts: int
-    settle_s: float
+    rest_s: float
+    """The pause between two rounds."""
 
 
 STANDARD: Final = Profile(
@@ -55,7 +58,7 @@ STANDARD: Final = Profile(
     fetches=1_000,
     kills=30,
     restarts=10,
-    settle_s=0.8,
+    rest_s=0.8,
 )
 
 QUICK: Final = Profile(
@@ -78,10 +81,10 @@ QUICK: Final = Profile(
     fetches=300,
     kills=8,
     restarts=4,
-    settle_s=0.4,
+    rest_s=0.4,
 )
 
-# Seconds of every kind at their smallest: shows that all parts work, and nothing else.
+# The smallest amounts of everything: they show that all parts work, and nothing else.
 SMOKE: Final = Profile(
     name="smoke",
     rounds=1,
@@ -102,5 +105,5 @@ SMOKE: Final = Profile(
     fetches=50,
     kills=1,
     restarts=1,
-    settle_s=0.2,
+    rest_s=0.2,
 )

@@ -12,6 +12,8 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
+    """Shows which step of a run is under way."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Bar | None = None

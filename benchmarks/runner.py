@@ -18,8 +18,8 @@ from benchmarks.workloads.base import WARM_UP_SCALE, Figures, SharedWorkload, So
 from benchmarks.workloads.latency import Latency
 
 SENSITIVE: Final = frozenset({Latency.name})
-"""What takes seconds and measures parts of a millisecond: the other broker stands still meanwhile. A JVM that
-has nothing to do wakes up often enough to be seen in the slowest messages of its neighbour."""
+"""Workloads that take seconds and measure parts of a millisecond: the other broker stands still meanwhile. A
+JVM that has nothing to do wakes up often enough to show in the slowest messages of its neighbour."""
 
 
 @dataclass(slots=True)
@@ -36,23 +36,25 @@ class Outcome:
         self.samples += [Sample(key, system, round_number, value) for key, value in figures.items()]
 
 
-def let_settle(profile: Profile) -> None:
+def rest(profile: Profile) -> None:
     """Let deletions and writes of the last round end, so that they do not fall into the next."""
-    time.sleep(profile.settle_s)
+    time.sleep(profile.rest_s)
     os.sync()
 
 
 class Runner:
+    """Runs workloads in order, and gathers what they measure."""
+
     def __init__(
         self,
         factory: BrokerFactory,
         profile: Profile,
         progress: Progress,
-        settle: Callable[[Profile], None] | None = None,
+        rest_between: Callable[[Profile], None] | None = None,
     ) -> None:
         self._factory = factory
         self._profile = profile
-        self._settle = settle or let_settle
+        self._rest = rest_between or rest
         self._progress = progress
         self.outcome = Outcome()
 
@@ -98,7 +100,7 @@ class Runner:
             for broker in brokers:
                 label = f"{workload.name} {f'round {round_number}' if round_number else 'warm-up'}"
                 self._progress.step(f"{label}, {broker.system}")
-                self._settle(self._profile)
+                self._rest(self._profile)
                 figures = self._measure_one(workload, broker, brokers, scale)
                 if figures is not None and round_number:
                     self.outcome.record(figures, broker.system, round_number)
@@ -130,7 +132,7 @@ class Runner:
         for round_number in range(1, workload.rounds(self._profile) + 1):
             for system in self._factory.systems:
                 self._progress.step(f"{workload.name} round {round_number}, {system}")
-                self._settle(self._profile)
+                self._rest(self._profile)
                 try:
                     figures = workload.measure(self._factory, system, self._profile)
                 except (BrokerFailed, GeneratorFailed) as error:

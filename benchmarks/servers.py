@@ -12,8 +12,8 @@ from tools.kafka_distribution import KafkaNode, free_port
 
 HOST: Final = "127.0.0.1"
 SHARED_SETTINGS: Final = {
-    # What a round has written leaves the page cache before the next round: memory that the machine must find,
-    # or get from its host, first costs more CPU time than either broker.
+    # What a round has written leaves the page cache before the next round: memory that the machine must first
+    # find, or get from its host, costs more CPU time than either broker.
     "log.segment.delete.delay.ms": "500",
 }
 STOP_TIMEOUT_S: Final = 120.0
@@ -42,6 +42,8 @@ class Server(Protocol):
 
 
 class KafkaServer:
+    """One Kafka node."""
+
     def __init__(self, node: KafkaNode) -> None:
         self._node = node
         self.ports = (node.port,)
@@ -71,6 +73,8 @@ class KafkaServer:
 
 
 class MillraceServer:
+    """One Millrace broker."""
+
     def __init__(self, command: list[str], settings: Sequence[str], directory: Path) -> None:
         port = free_port()
         self.ports = (port,)
@@ -99,7 +103,7 @@ class MillraceServer:
     def start(self) -> None:
         assert self._process is None, "already started"
         with self._log_file.open("ab") as log:
-            # A session of its own: Ctrl-C reaches the benchmark only, which then stops the broker.
+            # The broker gets a session of its own: Ctrl-C reaches only the benchmark, which then stops it.
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

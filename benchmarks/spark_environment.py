@@ -37,7 +37,7 @@ class SparkEnvironment:
 
     @property
     def jar_list(self) -> str:
-        """As `spark.jars` wants them."""
+        """The jars as `spark.jars` wants them."""
         return ",".join(str(jar) for jar in self.jars)
 
     def command(self, script: Path, *arguments: str) -> list[str]:
@@ -60,7 +60,7 @@ class SparkEnvironment:
 
 
 def locate(cache: Path = DEFAULT_CACHE) -> SparkEnvironment:
-    """The environment in `cache`, made if it is not there; SparkUnavailable says what is missing for that."""
+    """The environment in `cache`, made if it is missing; SparkUnavailable says what that would need."""
     if shutil.which("java") is None:
         raise SparkUnavailable("no `java` command on the path")
     if shutil.which("mvn") is None:

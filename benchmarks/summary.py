@@ -10,11 +10,15 @@ from statistics import median
 
 
 class Better(StrEnum):
+    """Which direction of a metric is the good one."""
+
     HIGHER = "higher"
     LOWER = "lower"
 
 
 class Verdict(StrEnum):
+    """Whether a target was met."""
+
     PASS = "pass"
     FAIL = "FAIL"
     UNKNOWN = "not measured"

@@ -13,6 +13,6 @@ def parse_arguments(description: str | None, group: str, output_help: str) -> ar
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", default=group)
     parser.add_argument("--output", required=True, metavar="FILE", help=output_help)
-    parser.add_argument("--idle", type=float, default=15.0, help="end after so many seconds without messages")
-    parser.add_argument("--session-ms", type=int, default=10_000, help="a dead member is replaced after it")
+    parser.add_argument("--idle", type=float, default=15.0, help="seconds without messages until the end")
+    parser.add_argument("--session-ms", type=int, default=10_000, help="time until a dead member is replaced")
     return parser.parse_args()

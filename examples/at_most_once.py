@@ -38,7 +38,7 @@ def main() -> None:
                     sys.exit(str(message.error()))
             step("received")
             try:
-                # Waits for the answer: nothing is touched before the broker has promised not to repeat it.
+                # This waits for the answer: we touch nothing before the broker has promised not to repeat it.
                 consumer.commit(asynchronous=False)
             except KafkaException as refused:
                 # The partitions have gone to another member, which gets these messages.

@@ -26,7 +26,7 @@ def main() -> None:
     )
     producer.init_transactions(30)
     step("initialised")
-    # After the initialisation: nobody else adds to the topic any more, and nothing is left open in it.
+    # From the initialisation on nobody else adds to the topic, and nothing is left open in it.
     done = orders_written(arguments.bootstrap, arguments.orders)
     with open(arguments.input) as lines:
         for number, line in enumerate(lines):
@@ -56,7 +56,7 @@ def orders_written(bootstrap: str, topic: str) -> int:
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "unused",  # librdkafka wants a name; it is never joined
+            "group.id": "unused",  # librdkafka wants a group; we never join it
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",

@@ -99,8 +99,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", required=True, metavar="TOPIC", help="where the results go")
     parser.add_argument("--group", default="transformer")
     parser.add_argument("--transactional-id", default="transformer-1")
-    parser.add_argument("--idle", type=float, default=5.0, help="end after so many seconds without messages")
-    parser.add_argument("--session-ms", type=int, default=10_000, help="a dead member is replaced after it")
+    parser.add_argument("--idle", type=float, default=5.0, help="seconds without messages until the end")
+    parser.add_argument("--session-ms", type=int, default=10_000, help="time until a dead member is replaced")
     return parser.parse_args()
 
 

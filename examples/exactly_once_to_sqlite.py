@@ -34,7 +34,7 @@ def main() -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": arguments.bootstrap,
-            "group.id": arguments.group,  # librdkafka wants a name; it is never joined
+            "group.id": arguments.group,  # librdkafka wants a group; we never join it
             # Without it, messages of aborted transactions would end in the table as well.
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -53,7 +53,7 @@ def main() -> None:
             if message.error() is not None:
                 sys.exit(str(message.error()))
         step("received")
-        # Commits at its end, and rolls back if anything in it fails.
+        # The block commits at its end, and rolls back if anything in it fails.
         with database:
             database.execute("BEGIN IMMEDIATE")
             store(database, messages)

@@ -2,7 +2,7 @@
 
 The consumer joins no group and commits nothing to the broker. It assigns all partitions to itself and starts
 where the database says. Steps: assigned, received, counted, stored, committed. Dying before the transaction's
-commit undoes results and offset together; dying after it has both. With PostgreSQL it is the same code.
+commit undoes results and offset together; dying after it keeps both. The same code works with PostgreSQL.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": arguments.bootstrap,
-            "group.id": arguments.group,  # librdkafka wants a name; it is never joined
+            "group.id": arguments.group,  # librdkafka wants a group; we never join it
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }

@@ -10,6 +10,7 @@ _left = int(os.environ.get("EXAMPLE_DIE_AFTER", "0"))
 
 
 def step(name: str) -> None:
+    """Die here if the environment names this step."""
     global _left  # noqa: PLW0603 - one counter for one process
     if name != _DIE_AT:
         return

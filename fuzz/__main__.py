@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fuzz import decoders
+from fuzz import decoders, logins
 
 if __name__ == "__main__":
-    sys.exit(decoders.main())
+    sys.exit(max(fuzzer.main() for fuzzer in (decoders, logins)))

@@ -6,7 +6,6 @@ takes no more memory than a small multiple of what it was given.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -14,19 +13,22 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from fuzz.command_line import fuzz
 from fuzz.frames import Target, all_targets, damaged, dense_frames, valid_frame
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.schema_runtime import OBJECTS_BYTES_FREE, OBJECTS_PER_BYTE_MAX
 
 SECONDS_FREE: Final = 0.25
-"""A busy machine may stop us for so long; a decoder that loops takes far longer."""
+"""A busy machine may stop us for this long; a decoder that loops takes far longer."""
 SECONDS_PER_MEGABYTE: Final = 4.0
 MEMORY_SLACK: Final = 1.5
-"""The decoders count in rough sizes of objects, and lists are grown beyond their length."""
+"""Decoders count rough sizes of objects, and Python grows lists beyond their length."""
 DENSE_FRAME_BYTES: Final = 256 * 1024
 
 
 class Fault(NamedTuple):
+    """A frame that a decoder did not bear, and how."""
+
     target: str
     problem: str
     frame: bytes
@@ -59,32 +61,32 @@ def find_fault(target: Target, frame: bytes, *, watch_memory: bool = False) -> F
     return None
 
 
-def frames_for(target: Target, rng: random.Random) -> Iterator[bytes]:
+def frames_for(target: Target, chance: random.Random) -> Iterator[bytes]:
     """One valid frame, and frames that are not."""
-    frame = valid_frame(target, rng)
+    frame = valid_frame(target, chance)
     yield frame
     for _ in range(8):
-        yield damaged(frame, rng)
-    yield rng.randbytes(rng.randrange(200))
-    yield frame[: rng.randrange(len(frame) + 1)]
+        yield damaged(frame, chance)
+    yield chance.randbytes(chance.randrange(200))
+    yield frame[: chance.randrange(len(frame) + 1)]
 
 
 def run(seconds: float, seed: int, only: str = "") -> tuple[int, list[Fault]]:
-    """Fuzz all decoders in turn until the time is up; the number of frames tried, and the faults found."""
-    rng = random.Random(seed)
+    """Fuzz all decoders in turn until the time is up; return how many frames were tried, and the faults."""
+    chance = random.Random(seed)
     targets = [target for target in all_targets() if only.lower() in target.label.lower()]
-    rng.shuffle(targets)
+    chance.shuffle(targets)
     deadline = time.monotonic() + seconds
     tried = 0
     faults: list[Fault] = []
     while targets and time.monotonic() < deadline:
         for target in targets:
-            for frame in frames_for(target, rng):
+            for frame in frames_for(target, chance):
                 tried += 1
                 if fault := find_fault(target, frame):
                     faults.append(fault)
-            if rng.random() < 0.004:
-                for frame in dense_frames(valid_frame(target, rng), rng, DENSE_FRAME_BYTES):
+            if chance.random() < 0.004:
+                for frame in dense_frames(valid_frame(target, chance), chance, DENSE_FRAME_BYTES):
                     tried += 1
                     if fault := find_fault(target, frame, watch_memory=True):
                         faults.append(fault)
@@ -94,17 +96,7 @@ def run(seconds: float, seed: int, only: str = "") -> tuple[int, list[Fault]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    parser.add_argument("--only", default="", help="part of a decoder's name, such as 'Metadata request v9'")
-    options = parser.parse_args()
-    print(f"fuzzing the decoders, seed {options.seed}")
-    tried, faults = run(options.seconds, options.seed, options.only)
-    for fault in faults:
-        print(fault.describe())
-    print(f"{tried} frames, {len(faults)} faults")
-    return 1 if faults else 0
+    return fuzz(run, about=__doc__, what="the decoders", unit="frames", example="Metadata request v9")
 
 
 if __name__ == "__main__":

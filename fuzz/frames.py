@@ -36,6 +36,8 @@ NUMBERS: Final = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
 class Target(NamedTuple):
+    """One decoder for one version, with what makes valid frames for it."""
+
     label: str
     decode: Callable[..., object]
     encode: Callable[[Any], bytes]
@@ -57,7 +59,7 @@ def all_targets() -> Iterator[Target]:
             yield Target(
                 f"{api.name} response v{version}",
                 schema.response_decoder(api_key, version),
-                # Without the unfolding of responses: random values need not agree with each other.
+                # We leave out the unfolding of responses: random values need not agree with each other.
                 compile_encoder(
                     schema.message_class(api_key, "Response"),
                     version,
@@ -85,37 +87,37 @@ def _decode_view(decode_request: Callable[..., object], version: int, frame: byt
     return decode_request(memoryview(frame), 0, len(frame), version)
 
 
-def valid_frame(target: Target, rng: random.Random) -> bytes:
-    return target.encode(_message(target.cls, target.version, rng))
+def valid_frame(target: Target, chance: random.Random) -> bytes:
+    return target.encode(_message(target.cls, target.version, chance))
 
 
-def damaged(frame: bytes, rng: random.Random) -> bytes:
+def damaged(frame: bytes, chance: random.Random) -> bytes:
     """`frame` with one to four faults."""
     data = bytearray(frame)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(data) + 1)
-        match rng.randrange(7):
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(7):
             case 0 if data:
-                data[at % len(data)] ^= 1 << rng.randrange(8)
+                data[at % len(data)] ^= 1 << chance.randrange(8)
             case 1:
                 del data[at:]
             case 2:
-                data += rng.randbytes(rng.randint(1, 40))
+                data += chance.randbytes(chance.randint(1, 40))
             case 3:
-                count = rng.choice(COUNTS)
+                count = chance.choice(COUNTS)
                 data[at : at + len(count)] = count
             case 4:
-                data[at:at] = rng.choice(COUNTS)
+                data[at:at] = chance.choice(COUNTS)
             case 5:
-                del data[at : at + rng.randint(1, 8)]
+                del data[at : at + chance.randint(1, 8)]
             case _:
-                data[at:at] = data[at : at + rng.randint(1, 30)] * rng.randint(1, 50)
+                data[at:at] = data[at : at + chance.randint(1, 30)] * chance.randint(1, 50)
     return bytes(data)
 
 
-def dense_frames(frame: bytes, rng: random.Random, size_bytes: int) -> Iterator[bytes]:
+def dense_frames(frame: bytes, chance: random.Random, size_bytes: int) -> Iterator[bytes]:
     """Frames that announce as many of the smallest elements as their bytes could hold."""
-    at = rng.randrange(len(frame) + 1)
+    at = chance.randrange(len(frame) + 1)
     for filler in (0, 1, 2):
         for head in (b"", frame[:at]):
             rest = bytes((filler,)) * size_bytes
@@ -125,33 +127,35 @@ def dense_frames(frame: bytes, rng: random.Random, size_bytes: int) -> Iterator[
                 yield head + struct.pack(">i", count) + rest
 
 
-def _message(cls: type[Message], version: int, rng: random.Random) -> object:
+def _message(cls: type[Message], version: int, chance: random.Random) -> object:
     values: dict[str, object] = {}
     for field in cls.FIELDS:
-        if not field.is_in(version) or (field.tag is not None and rng.random() < 0.5):
+        if not field.is_in(version) or (field.tag is not None and chance.random() < 0.5):
             continue
-        if field.is_nullable_in(version) and rng.random() < 0.2:
+        if field.is_nullable_in(version) and chance.random() < 0.2:
             values[field.name] = None
         elif is_array(field):
-            values[field.name] = [_value(field, version, rng) for _ in range(rng.choice((0, 1, 1, 2, 5)))]
+            values[field.name] = [
+                _value(field, version, chance) for _ in range(chance.choice((0, 1, 1, 2, 5)))
+            ]
         else:
-            values[field.name] = _value(field, version, rng)
+            values[field.name] = _value(field, version, chance)
     return cls(**values)
 
 
-def _value(field: Field, version: int, rng: random.Random) -> object:
+def _value(field: Field, version: int, chance: random.Random) -> object:
     kind = element_kind(field)
     if field.struct is not None:
-        return _message(field.struct, version, rng)
+        return _message(field.struct, version, chance)
     if kind in NUMBERS:
-        return rng.choice((0, 1, -1, rng.getrandbits(NUMBERS[kind])))
+        return chance.choice((0, 1, -1, chance.getrandbits(NUMBERS[kind])))
     if kind == "string":
-        return rng.choice(("", "a", "orders", "Grüße", "x" * rng.randrange(300)))
+        return chance.choice(("", "a", "orders", "Grüße", "x" * chance.randrange(300)))
     if kind == "bool":
-        return rng.random() < 0.5
+        return chance.random() < 0.5
     if kind == "float64":
-        return rng.random()
-    return rng.randbytes(16 if kind in FORMATS else rng.randrange(40)) if kind != "uint16" else 9092
+        return chance.random()
+    return chance.randbytes(16 if kind in FORMATS else chance.randrange(40)) if kind != "uint16" else 9092
 
 
 def _uvarint(value: int) -> bytes:

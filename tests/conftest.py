@@ -27,8 +27,15 @@ settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 HERE = Path(__file__).parent
-COMPUTING = tuple(HERE / name for name in ("unit", "sim", "conformance/wire", "conformance/volume"))
-"""What is in here only computes, however slowly: it may run beside tests that wait for real processes."""
+ELSE = "clients"
+LANES = {
+    "faults": ("cluster", "integration", "conformance/store"),
+    "spark": ("pipeline",),
+    # What is in here only computes, however slowly: it may run beside tests that wait for real processes.
+    "computing": ("unit", "sim", "conformance/wire", "conformance/volume"),
+}
+"""The folders of tests that `make test` runs one after the other (tools/run_tests.py), but for the rest."""
+TIMED = "timed"
 
 # Brokers, commands and workers are started hundreds of times: they are to find compiled code, whatever the
 # environment says. Spark's drivers live for seconds: what the second compiler would gain later, it costs now.
@@ -54,8 +61,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--lane",
-        choices=("computing", "spark", "waiting", "timed"),
-        help="only tests that compute, run on Spark, wait for processes, or measure time: tools/run_tests.py",
+        choices=(ELSE, *LANES, TIMED),
+        help="only tests with real clients, of faults, on Spark, that compute, or that measure time",
     )
 
 
@@ -71,6 +78,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     # kafka-python reads its schemas this way while it is imported, where the caller is importlib itself.
     config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules without a test of the lane are not even loaded, unless they are named on the command line."""
+    lane = config.getoption("--lane")
+    is_asked_for = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    if lane is None or is_asked_for or not collection_path.match("test_*.py"):
+        return None
+    if lane == TIMED:
+        return "mark.timed" not in collection_path.read_text(encoding="utf-8") or None
+    return _lane_of_path(collection_path) != lane or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -100,11 +118,14 @@ def _keep(config: pytest.Config, items: list[pytest.Item], is_wanted: Callable[[
 
 
 def _lane_of(item: pytest.Item) -> str:
-    if item.get_closest_marker("timed") is not None:
-        return "timed"
-    if HERE / "pipeline" in item.path.parents:
-        return "spark"
-    return "computing" if any(folder in item.path.parents for folder in COMPUTING) else "waiting"
+    return TIMED if item.get_closest_marker("timed") is not None else _lane_of_path(item.path)
+
+
+def _lane_of_path(path: Path) -> str:
+    for lane, folders in LANES.items():
+        if any(path.is_relative_to(HERE / folder) for folder in folders):
+            return lane
+    return ELSE
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ COMMAND_TIMEOUT_S: Final = 600.0
 
 @dataclass(slots=True)
 class Sent:
-    """What the generator made, as the pipeline must find it."""
+    """What the demo has sent, as the pipeline must find it."""
 
     orders: int = 0
     twice: int = 0
@@ -72,9 +72,9 @@ def main() -> int:
 
 
 def _show(run: _Runner, bootstrap: str, directory: Path, orders: int) -> list[str]:
-    """All steps in order; what differs from what was sent."""
-    generator = random.Random(6)
-    countries = [generator.choice(COUNTRIES) for _ in range(CUSTOMERS)]
+    """Run all steps in order, and return what differs from what was sent."""
+    chance = random.Random(6)
+    countries = [chance.choice(COUNTRIES) for _ in range(CUSTOMERS)]
     _write_customers(directory / "customers.csv", countries)
     sent, first = Sent(), orders * 2 // 3
     place, pipeline = shlex.quote(str(directory)), shlex.quote(str(PIPELINE))
@@ -82,13 +82,13 @@ def _show(run: _Runner, bootstrap: str, directory: Path, orders: int) -> list[st
     run(f"topic create orders --partitions {PARTITIONS} --config message.timestamp.type=LogAppendTime")
     run("topic create revenue orders-unreadable --partitions 2")
     _title(f"{first:,} of {orders:,} orders, some of them twice, and {UNREADABLE} unreadable ones")
-    _send(bootstrap, generator, countries, sent, 0, first, orders)
+    _send(bootstrap, chance, countries, sent, 0, first, orders)
     _title("The pipeline, from its file: join, deduplicate, window, exactly-once sink")
     run(f"pipeline validate {pipeline}")
     run(f"pipeline explain {pipeline}")
     run(f"pipeline run {pipeline} --once --state-dir {place}/state")
     _title("The rest of the orders, and the same pipeline again: it goes on where it was")
-    _send(bootstrap, generator, countries, sent, first, orders, orders)
+    _send(bootstrap, chance, countries, sent, first, orders, orders)
     run(f"pipeline run {pipeline} --once --state-dir {place}/state")
     _title("The topic in the archive, as a Delta table")
     run(f"pipeline archive orders --to {place}/archive --once")
@@ -107,7 +107,7 @@ def _show(run: _Runner, bootstrap: str, directory: Path, orders: int) -> list[st
 
 
 def _prepare(directory: Path) -> None:
-    """An empty directory; only one that a demo filled before is emptied."""
+    """Make an empty directory; empty it only if an earlier demo filled it."""
     mark = directory / MARK
     if directory.exists() and any(directory.iterdir()) and not mark.exists():
         raise SystemExit(f"{directory} is not empty, and not from an earlier demo: name another --directory")
@@ -152,7 +152,7 @@ def _broker(directory: Path) -> Iterator[str]:
     command += ["--set", "metrics.listener=127.0.0.1:0"]
     _title(f"A broker on {bootstrap}")
     with (directory / "broker.log").open("wb") as log:
-        # A session of its own: Ctrl-C ends the demo, which then stops the broker in order.
+        # The broker gets a session of its own: Ctrl-C ends the demo, which then stops the broker in order.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
@@ -187,19 +187,19 @@ def _write_customers(path: Path, countries: list[str]) -> None:
 
 def _send(
     bootstrap: str,
-    generator: random.Random,
+    chance: random.Random,
     countries: list[str],
     sent: Sent,
     first: int,
     last: int,
     total: int,
 ) -> None:
-    """Orders `first` to `last` of `total`, spread over an hour of their own time."""
+    """Send orders `first` to `last` of `total`, spread over an hour of their own time."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
     began = time.monotonic()
     for number in range(first, last):
-        customer = 0 if generator.random() < BUSY_CUSTOMER_SHARE else generator.randrange(CUSTOMERS)
-        cents = generator.randrange(100, 50_000)
+        customer = 0 if chance.random() < BUSY_CUSTOMER_SHARE else chance.randrange(CUSTOMERS)
+        cents = chance.randrange(100, 50_000)
         at_s = FIRST_ORDER.timestamp() + number * MINUTES * 60 / total
         at = datetime.fromtimestamp(at_s, UTC)
         value = json.dumps(
@@ -210,7 +210,7 @@ def _send(
                 "at": at.isoformat(timespec="milliseconds"),
             }
         )
-        copies = 1 + (generator.random() < TWICE_SHARE)
+        copies = 1 + (chance.random() < TWICE_SHARE)
         for _ in range(copies):
             _produce(producer, str(customer), value)
         window = sent.windows[at.strftime("%Y-%m-%dT%H:%M"), countries[customer]]
@@ -355,7 +355,7 @@ def _title(text: str) -> None:
 
 
 def _shown(word: str) -> str:
-    """A path of the project as one would type it there."""
+    """A path below this folder as one would type it here."""
     return os.path.relpath(word) if word.startswith(str(Path.cwd())) else word
 
 

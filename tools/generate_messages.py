@@ -1,7 +1,7 @@
 """Write src/millrace/wire/messages/ and src/millrace/wire/api_keys.py from the schema classes of `kio`.
 
-kio has one class for each version of a message. Here they are folded into one: the newest version's fields
-and those that only older versions have. Only the shape is taken; kio's readers never see a byte of ours.
+kio has one class for each version of a message. This tool folds them into one: the newest version's fields
+and those that only older versions have. It takes only the shape; kio's readers never see a byte of ours.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ NULL_BY_DEFAULT: Final = {
 
 @dataclass(kw_only=True)
 class FoldedField:
+    """One field over all versions of its struct."""
+
     name: str
     type: str
     struct: str | None
@@ -99,6 +101,8 @@ class FoldedField:
 
 @dataclass
 class FoldedStruct:
+    """One struct over all versions of its message."""
+
     name: str
     versions: list[int] = field(default_factory=list)
     fields: dict[str, FoldedField] = field(default_factory=dict)

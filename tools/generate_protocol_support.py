@@ -16,26 +16,27 @@ INTRODUCTION: Final = """\
 
 Millrace speaks the Apache Kafka wire protocol as of Kafka 4.3. This page lists every API of that protocol:
 first those that Millrace serves, with their versions, then those that it does not serve, with the reason.
-What a broker serves it also says itself, in its answer to ApiVersions; the dispatch table, that answer and
+A broker also says itself what it serves, in its answer to ApiVersions; the dispatch table, that answer and
 this page come from the same list.
 
-A request for an API or a version that is not served is refused the way Kafka refuses it: the connection ends,
-except that ApiVersions of an unknown version is answered with the versions that are served.
+Millrace refuses a request for any other API or version as Kafka does: it ends the connection. Only
+ApiVersions of an unknown version gets an answer, which names the versions that are served.
 """
 
 # Deviations that a client can notice, by API key.
 NOTES: Final[dict[int, str]] = {
-    0: "versions below 3 carry the record formats of before Kafka 0.11; ApiVersions names them to clients "
-    "that look for them, and they are refused, as in Kafka 4. Nobody writes to internal topics; Kafka lets "
-    "clients that call themselves `__admin_client`",
+    0: "versions below 3 carry the record formats from before Kafka 0.11: ApiVersions names them for clients "
+    "that look for them, but the broker refuses them, as in Kafka 4. No client may write to internal topics; "
+    "Kafka lets those that call themselves `__admin_client`",
     1: "with sessions, topic ids and leader epochs, and replicas in the reader's rack where that is set up",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
     10: "groups and transactional ids; there is no coordinator for share groups. The first request creates "
-    "the internal topic, with as many replicas as there are brokers where more are wanted",
+    "the internal topic, with fewer replicas than configured while there are fewer brokers",
     11: "a draw between protocols goes to what the oldest member prefers; in Kafka it goes to any of them",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
-    21: "waits for all replicas that are alive; a compacted topic without `delete` refuses; both as in Kafka",
+    21: "waits for all replicas that are alive, and refuses for a compacted topic without `delete`, both as "
+    "in Kafka",
     22: "version 6, which keeps a prepared transaction for two-phase commit, is not stable in Kafka 4.3 and "
     "not served",
     26: "the markers are written before the answer leaves, where this broker leads all partitions: the next "

@@ -128,7 +128,7 @@ def locate(cache: Path = DEFAULT_CACHE) -> KafkaDistribution:
 
 
 def locate_streams(cache: Path = STREAMS_CACHE) -> KafkaDistribution:
-    """Kafka Streams with its client and its store, likewise; apart, since few tests need its 90 MB."""
+    """The same for Kafka Streams with its client and its store; apart, since few tests need its 90 MB."""
     return _locate(cache, _STREAMS_ARTIFACTS)
 
 
@@ -161,7 +161,7 @@ def free_port() -> int:
 
 class KafkaNode:
     """One KRaft node (broker and controller) on 127.0.0.1, kept in `directory` over restarts. It is alone
-    unless it is made by `kafka_quorum`."""
+    unless `kafka_quorum` made it."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class KafkaNode:
         self._properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         if (self.data_dir / "meta.properties").exists():
             return
-        # With voters in its configuration a node needs no word on who they are.
+        # A node whose configuration names voters is not alone.
         alone = () if self._voters else ("--standalone",)
         answer = subprocess.run(
             self.distribution.command(
@@ -244,7 +244,7 @@ class KafkaNode:
             "kafka.Kafka", str(self._properties_file), heap=self.heap, jvm_options=(f"-Xms{self.heap}",)
         )
         with self.log_file.open("ab") as log:
-            # A session of its own: Ctrl-C reaches the caller only, who then stops the node in order.
+            # The node gets a session of its own: Ctrl-C reaches only the caller, who then stops it in order.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

@@ -1,9 +1,10 @@
 """`make test`: tests that start processes and wait for them, and beside them those that compute.
 
-Tests with real brokers and clients spend most of their time on waiting, for sessions, time-outs and starts.
-Meanwhile those that compute run, and after them those on Spark, with a lower priority: they take what time of
-the processors is left. Those that measure time come behind, alone. The words of the command line go to all
-runs of pytest; what the tests beside say is shown when both sides are over.
+Tests with real brokers and clients spend most of their time on waiting, for sessions, time-outs and starts:
+two lanes of them run side by side. Meanwhile the tests on Spark and those that compute run, with a lower
+priority: they take the processor time that is left. The tests that measure time come last, alone. The words
+of the command line go to all runs of pytest. The tests with clients are shown while they run; what the others
+print is shown when all are over.
 """
 
 from __future__ import annotations
@@ -12,28 +13,44 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Final
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Final, NamedTuple
 
 NOTHING_SELECTED: Final = 5
-"""How pytest ends when no test fits to its words."""
+"""How pytest ends when no test fits its words."""
 PRIORITY: Final = "10"
 PYTEST: Final = (sys.executable, "-m", "pytest")
+SEEN: Final = "clients"
+BESIDE: Final = (("faults", "computing"), ("spark",))
+"""Rows of lanes: one after the other in a row, while the other rows and the lane that is seen run, too."""
+PATIENT: Final = ("computing", "spark")
+"""They wait for no process, so that no process should wait for them."""
+
+
+class Ended(NamedTuple):
+    lane: str
+    code: int
+    output: bytes
 
 
 def main(words: Sequence[str]) -> int:
-    with tempfile.TemporaryFile() as output, ThreadPoolExecutor(1) as executor:
-        beside = [executor.submit(_run_beside, lane, words, output) for lane in ("computing", "spark")]
-        try:
-            codes = [_run("waiting", words), *(run.result() for run in beside)]
-        finally:
-            # Only if somebody has lost patience is there anything left to begin.
-            executor.shutdown(wait=False, cancel_futures=True)
-        _say("The tests that compute, and those on Spark, which ran meanwhile:")
-        output.seek(0)
-        sys.stdout.buffer.write(output.read())
+    with ExitStack() as stack:
+        running = [run for row in BESIDE for run in _begin_row(row, words, stack)]
+        seen = _run(SEEN, words)
+        beside = [run.result() for run in running]
+    for lane, _, output in beside:
+        _say(f"The tests of the lane {lane!r}, which ran meanwhile:")
+        sys.stdout.buffer.write(output)
     _say("The tests that measure time:")
-    return outcome(*codes, _run("timed", words))
+    return outcome(seen, *(ended.code for ended in beside), _run("timed", words))
+
+
+def _begin_row(row: Sequence[str], words: Sequence[str], stack: ExitStack) -> list[Future[Ended]]:
+    executor = ThreadPoolExecutor(1)
+    # Only if somebody has lost patience is there anything left to begin.
+    stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+    return [executor.submit(_run_beside, lane, words) for lane in row]
 
 
 def _run(lane: str, words: Sequence[str]) -> int:
@@ -52,16 +69,20 @@ def outcome(*codes: int) -> int:
     return 0 if 0 in codes else NOTHING_SELECTED
 
 
-def _run_beside(lane: str, words: Sequence[str], output: IO[bytes]) -> int:
-    # A cache of its own: each run would forget the failures of the others.
+def _run_beside(lane: str, words: Sequence[str]) -> Ended:
+    # Each run has a cache of its own, or it would forget the failures of the others.
     cache = ("-o", f"cache_dir=.pytest_cache/{lane}")
-    return subprocess.run(
-        ["nice", "-n", PRIORITY, *PYTEST, "--lane", lane, *cache, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        check=False,
-    ).returncode
+    priority = ("nice", "-n", PRIORITY) if lane in PATIENT else ()
+    with tempfile.TemporaryFile() as output:
+        ended = subprocess.run(
+            [*priority, *PYTEST, "--lane", lane, *cache, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        output.seek(0)
+        return Ended(lane, ended.returncode, output.read())
 
 
 if __name__ == "__main__":

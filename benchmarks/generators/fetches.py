@@ -18,13 +18,13 @@ SEED: Final = 20260601
 
 def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
     records, topic, max_bytes = arguments["records"], arguments["topic"], arguments["max_bytes"]
-    # The same offsets for both systems.
-    choose = random.Random(SEED)
+    # Both systems get the same offsets.
+    chance = random.Random(SEED)
     latencies = []
     with Connection(arguments["host"], arguments["port"]) as connection:
         watch = Stopwatch()
         for number in range(WARM_UP_FETCHES + arguments["fetches"]):
-            offset = choose.randrange(records // 4, records * 3 // 4)
+            offset = chance.randrange(records // 4, records * 3 // 4)
             request = fetch_request(topic, 0, offset, max_bytes)
             started = time.perf_counter()
             answer = fetch_answer(connection.request(request))

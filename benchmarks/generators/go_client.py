@@ -43,7 +43,7 @@ def build() -> Path:
 
 
 def send(arguments: Mapping[str, Any], frames: Sequence[bytes], error_at: int) -> dict[str, float]:
-    """Keep every connection busy with these frames; the same figures as those of the epoll loop."""
+    """Keep every connection busy with these frames; return the same figures as the epoll loop."""
     load = {
         "address": f"{arguments['host']}:{arguments['port']}",
         "connections": arguments["connections"],

@@ -28,12 +28,12 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
 def _wait_until_served(
     address: tuple[str, int], groups: list[str], commits: list[bytes], error_at: int
 ) -> None:
-    """The first question for a coordinator creates the topic of offsets, which takes its time."""
+    """Wait for the coordinators: the first question for one creates the topic of offsets."""
     deadline = time.perf_counter() + READY_S
     with Connection(*address) as connection:
         for group, commit in zip(groups, commits, strict=True):
             connection.request(frames.find_coordinator(group))
-            # An answer without its size: everything stands four bytes earlier.
+            # These answers come without their size: everything stands four bytes earlier.
             while connection.request(commit)[error_at - 4 : error_at - 2] != OK:
                 if time.perf_counter() > deadline:
                     raise TimeoutError("the coordinator of a group never answers")

@@ -15,7 +15,8 @@ from benchmarks.processes import cpu_seconds
 
 DEADLINE_S: Final = 180.0
 LOOK_EVERY_S: Final = 1.0
-# Not all at once, for the listen queue; not a few, since each round waits for heartbeats.
+# All at once would overflow the listen queue; a few at a time would take too long, since each round waits for
+# heartbeats.
 GROUPS_AT_ONCE: Final = 250
 
 
@@ -58,7 +59,7 @@ def _join(fleet: Fleet, arguments: Mapping[str, Any], numbers: range) -> None:
     fleet.add(added)
     for member in added:
         member.join()
-    fleet.run_until(lambda: all(member.is_settled for member in added), DEADLINE_S)
+    fleet.run_until(lambda: all(member.has_share for member in added), DEADLINE_S)
 
 
 def _wait_until_idle(fleet: Fleet) -> None:
@@ -66,7 +67,7 @@ def _wait_until_idle(fleet: Fleet) -> None:
     while not fleet.has_nothing_to_do:
         if waited.elapsed_s() > DEADLINE_S:
             raise TimeoutError(f"the groups are still being rebalanced after {DEADLINE_S:.0f} s")
-        # To look at all members takes a while: not in every turn.
+        # Looking at all members takes a while, so we do not look in every turn.
         _run_for(fleet, LOOK_EVERY_S)
 
 

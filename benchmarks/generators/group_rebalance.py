@@ -11,7 +11,7 @@ from benchmarks.group_fleet import ClassicMember, ConsumerMember, Fleet
 DEADLINE_S: Final = 90.0
 # Members learn of a rebalance by a heartbeat. Clients wait longer between two; that wait is not the broker's.
 HEARTBEAT_INTERVAL_S: Final = 0.5
-SETTLE_S: Final = 2.0
+CALM_S: Final = 2.0
 
 
 def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
@@ -31,17 +31,17 @@ def _classic(fleet: Fleet, arguments: Mapping[str, Any]) -> dict[str, float]:
     def members(count: int) -> list[ClassicMember]:
         return [ClassicMember(fleet, group, topic, partitions) for _ in range(count)]
 
-    def is_settled() -> bool:
+    def is_balanced() -> bool:
         every = fleet.members
         return (
-            all(each.is_settled for each in every)
+            all(each.has_share for each in every)
             and sum(each.partition_count for each in every) == partitions
             and len({each.generation for each in every if isinstance(each, ClassicMember)}) == 1
         )
 
-    joined_s = _join(fleet, members(arguments["members"]), is_settled)
+    joined_s = _join(fleet, members(arguments["members"]), is_balanced)
     _let_time_pass(fleet)
-    rebalanced_s = _join(fleet, members(1), is_settled)
+    rebalanced_s = _join(fleet, members(1), is_balanced)
     return {"joined_s": joined_s, "rebalanced_s": rebalanced_s}
 
 
@@ -51,7 +51,7 @@ def _consumer(fleet: Fleet, arguments: Mapping[str, Any]) -> dict[str, float]:
     def members(count: int) -> list[ConsumerMember]:
         return [ConsumerMember(fleet, group, topic) for _ in range(count)]
 
-    def is_settled() -> bool:
+    def is_balanced() -> bool:
         every = [each for each in fleet.members if isinstance(each, ConsumerMember)]
         return (
             sum(each.partition_count for each in every) == partitions
@@ -60,13 +60,13 @@ def _consumer(fleet: Fleet, arguments: Mapping[str, Any]) -> dict[str, float]:
             and not any(each.is_waiting for each in every)
         )
 
-    joined_s = _join(fleet, members(arguments["members"]), is_settled)
+    joined_s = _join(fleet, members(arguments["members"]), is_balanced)
     _let_time_pass(fleet)
     stayers = [each for each in fleet.members if isinstance(each, ConsumerMember)]
     for each in stayers:
         each.longest_answer_s, each.got_back_count = 0.0, 0
         each.given_up.clear()
-    rebalanced_s = _join(fleet, members(1), is_settled)
+    rebalanced_s = _join(fleet, members(1), is_balanced)
     return {
         "joined_s": joined_s,
         "rebalanced_s": rebalanced_s,
@@ -76,16 +76,16 @@ def _consumer(fleet: Fleet, arguments: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _join(fleet: Fleet, members: list[Any], is_settled: Any) -> float:
+def _join(fleet: Fleet, members: list[Any], is_balanced: Any) -> float:
     fleet.add(members)
     for member in members:
         member.join()
-    return fleet.run_until(is_settled, DEADLINE_S)
+    return fleet.run_until(is_balanced, DEADLINE_S)
 
 
 def _let_time_pass(fleet: Fleet) -> None:
     watch = Stopwatch()
-    fleet.run_until(lambda: watch.elapsed_s() > SETTLE_S, DEADLINE_S)
+    fleet.run_until(lambda: watch.elapsed_s() > CALM_S, DEADLINE_S)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class BatchProducer:
         self._library.rd_kafka_poll(self._handle, timeout_ms)
 
     def flush(self, timeout_ms: int) -> int:
-        """Wait until everything is acknowledged; the number of messages that are not."""
+        """Wait until everything is acknowledged; return the number of messages that are not."""
         self._library.rd_kafka_flush(self._handle, timeout_ms)
         return int(self._library.rd_kafka_outq_len(self._handle))
 

@@ -16,7 +16,7 @@ from benchmarks.generators.protocol import Stopwatch, run_generator
 MESSAGES_PER_CALL: Final = 10_000
 STALL_S: Final = 20.0
 PAUSE_S: Final = 0.5
-"""Without a message for so long although there are some: the client has stopped asking."""
+"""If no message comes for this long although there are some, the client has stopped asking."""
 
 
 def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
@@ -37,7 +37,7 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _read_all(arguments: Mapping[str, Any]) -> tuple[int, float, float, int]:
-    """One pass; records, seconds and CPU seconds after the first messages have come, and pauses."""
+    """Read all once; return records, seconds and CPU seconds since the first messages, and pauses."""
     consumer = Consumer(
         {
             "bootstrap.servers": arguments["bootstrap"],

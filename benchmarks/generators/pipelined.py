@@ -27,7 +27,7 @@ class Answers:
         self._rest = b""
 
     def receive(self) -> int:
-        """Wait for more; the number of answers that are complete now."""
+        """Wait for more; return the number of answers that are complete now."""
         received = self._socket.recv(65536)
         if not received:
             raise ConnectionError("the broker closed the connection")

@@ -48,7 +48,7 @@ class Load:
             os.write(descriptor, self._take_frame())
 
     def run(self, seconds: float) -> int:
-        """Keep every connection busy for `seconds`; the number of requests answered."""
+        """Keep every connection busy for `seconds`; return the number of requests answered."""
         return self._run_single(seconds) if self._is_single else self._run_many(seconds)
 
     def finish(self) -> None:
@@ -68,7 +68,7 @@ class Load:
         answered = 0
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:
-            # The clock is asked once per 16 requests: it would be a tenth of the generator's work.
+            # We ask the clock once per 16 requests: it would be a tenth of the generator's work.
             for _ in range(16):
                 self._check(os.read(descriptor, RECEIVE_BYTES))
                 os.write(descriptor, self._take_frame())

@@ -1,6 +1,6 @@
 """Spark reading topics whole, as a batch and as a stream that ends: by Millrace's source or by Spark's own.
 
-Run by its path in one of two environments, so it imports nothing from here but the source that it measures.
+It runs by its path in one of two environments, so it imports nothing from here but the source it measures.
 Each query runs once to warm up and is then timed; CPU time is that of the driver, the JVM and all workers.
 """
 

@@ -22,7 +22,7 @@ from tools.kafka_distribution import KafkaDistribution
 
 
 def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkload]:
-    """Without Kafka's jars there is no Java client, without a Go toolchain none in Go."""
+    """Workloads on one broker. Java's client needs Kafka's jars, the one in Go a Go toolchain."""
     java: list[SharedWorkload] = [JavaProduce(distribution)] if distribution else []
     go: list[SharedWorkload] = [GoRequests(), GoGroupCommit()] if has_go() else []
     return [
@@ -41,7 +41,7 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
 
 
 def cluster_workloads() -> list[SharedWorkload]:
-    """Like the shared ones, on three brokers of each system instead of one."""
+    """Workloads like the shared ones, on three brokers of each system instead of one."""
     return [ClusterProduce(), ClusterLatency()]
 
 

@@ -23,6 +23,8 @@ WARM_UP_MESSAGES: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
+    """One load: records, batches and partitions."""
+
     record_bytes: int
     batch_bytes: int
     partitions: int

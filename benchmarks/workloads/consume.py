@@ -15,7 +15,7 @@ RECORD_SIZES: Final = (100, 1_000)
 FILL_BATCH_BYTES: Final = 65_536
 TIMEOUT_S: Final = 180.0
 TUNED: Final = {"fetch.queue.backoff.ms": 1}
-"""Otherwise it rests for a second whenever it has enough messages, and that is what is measured."""
+"""Otherwise the client rests for a second whenever it has enough messages, and we would measure that."""
 
 
 class LibrdkafkaConsume:

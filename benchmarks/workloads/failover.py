@@ -19,11 +19,11 @@ from benchmarks.summary import Better, Target, percentile
 from benchmarks.workloads.base import Figures, temporary_topic
 
 KAFKA_TURNS_MAX: Final = 3
-"""Each takes it ten seconds and more."""
+"""Each turn takes Kafka ten seconds and more."""
 PAUSE_S: Final = 0.001
 RECORD: Final = b"x" * 100
 CALM_S: Final = 0.5
-"""Of undisturbed load around each turn."""
+"""Undisturbed load around each turn."""
 DEADLINE_S: Final = 120.0
 TARGETS: Final = {
     "kill.p50": Target(1.0, of_ratio=False),
@@ -97,7 +97,7 @@ def _summary(pauses: Sequence[float]) -> dict[str, float]:
 
 
 def _turn(broker: Broker, topic: str, load: _Load, end: Callable[[Server, _Load], float]) -> float:
-    """End the topic's leader and start it again, when all are in sync; what the load felt of it."""
+    """Once all are in sync, end the topic's leader and start it again; return what the load felt of it."""
     assert isinstance(broker.server, ClusterServer)
     port = broker.wait_in_sync(topic)
     time.sleep(CALM_S)
@@ -130,8 +130,8 @@ class _Load:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 0,
-                # It would wait up to ten seconds before it connects to a broker that was restarted several
-                # times within as many, as here; nobody restarts brokers like that.
+                # The client would wait up to ten seconds before it connects to a broker that was restarted
+                # several times within as many, as here; nobody restarts brokers like that.
                 "reconnect.backoff.max.ms": 100,
                 # That brokers go away is no news here.
                 "log_level": 0,
@@ -147,7 +147,7 @@ class _Load:
         self._thread.start()
 
     def stop(self) -> int:
-        """How many records were acknowledged; BrokerFailed if a send failed."""
+        """End the load; return how many records were acknowledged, or raise BrokerFailed if a send failed."""
         self._is_stopping = True
         self._thread.join()
         if self._producer.flush(DEADLINE_S) or self._failures:
@@ -155,7 +155,7 @@ class _Load:
         return len(self._acked)
 
     def first_sent_and_acked_after(self, moment: float) -> float:
-        """When a record that was sent after that moment was acknowledged; waits for it."""
+        """Wait until a record that was sent after `moment` is acknowledged, and return when."""
         position = len(self._acked)
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:

@@ -15,7 +15,7 @@ from benchmarks.workloads.startup import idle_cpu_percent
 RECORD_BYTES: Final = 1_000
 CONNECTIONS: Final = 10
 TIMEOUT_S: Final = 180.0
-SETTLE_S: Final = 1.0
+CALM_S: Final = 1.0
 
 
 class Partitions:
@@ -66,7 +66,7 @@ class Partitions:
             for count in profile.partition_counts:
                 is_last = count == profile.partition_counts[-1]
                 figures.update(self._measure_count(broker, profile, count, keep=is_last))
-            time.sleep(SETTLE_S)
+            time.sleep(CALM_S)
             figures["partitions.idle_cpu"] = idle_cpu_percent(broker, profile.idle_s)
             figures["partitions.restart"], restarted_mb = _restart(broker)
             each_mb = (restarted_mb - empty_mb) / profile.partition_counts[-1]
@@ -89,7 +89,7 @@ class Partitions:
         resident_mb = broker.resident_mb()
         if not keep:
             broker.delete_topic(topic)
-            time.sleep(SETTLE_S)
+            time.sleep(CALM_S)
         return {
             f"partitions.{count}.rate": requests / elapsed_s,
             f"partitions.{count}.cpu": cpu_per_request_s * 1e6,
@@ -116,8 +116,8 @@ def _spread(broker: Broker, topic: str, partitions: int, seconds: float) -> tupl
 
 
 def _restart(broker: Broker) -> tuple[float, float]:
-    """Stop in order and start again; the start's seconds and the memory afterwards."""
+    """Stop in order and start again; return the seconds of the start and the memory afterwards."""
     broker.stop()
     seconds = broker.start()
-    time.sleep(SETTLE_S)
+    time.sleep(CALM_S)
     return seconds, broker.resident_mb()

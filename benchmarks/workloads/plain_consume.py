@@ -26,6 +26,8 @@ TIMEOUT_S: Final = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
+    """One client: how it asks, and how its messages are taken."""
+
     key: str
     title: str
     fetch_bytes: int

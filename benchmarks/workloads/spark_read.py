@@ -1,7 +1,7 @@
 """Reading topics with Spark: Millrace's source, and Spark's own Kafka connector (JVM) in Kafka's column.
 
-Both read the same records from a Millrace broker, on as many cores as there are. The broker's speed is not
-the question here, so there is one kind of it.
+Both read the same records from a Millrace broker, on as many cores as there are: the broker's speed is not
+the question here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.workloads.base import Figures, load, new_topic_name
 from millrace.pipeline.errors import SparkUnavailable
 
 RECORDS: Final[Mapping[str, Mapping[int, int]]] = {
-    # A new query costs either Spark about a second, whatever it reads: enough to make that a small part.
+    # A new query costs either Spark about a second, whatever it reads: these are enough to make that little.
     "standard": {100: 5_000_000, 1_000: 1_000_000},
     "quick": {100: 1_500_000, 1_000: 300_000},
     "smoke": {100: 20_000, 1_000: 5_000},

@@ -11,7 +11,7 @@ from benchmarks.profiles import Profile
 from benchmarks.summary import Better, Target
 from benchmarks.workloads.base import Figures, load, temporary_topic
 
-IDLE_CONNECTIONS_SETTLE_S: Final = 1.0
+CALM_S: Final = 1.0
 LOAD_TIMEOUT_S: Final = 120.0
 
 
@@ -50,7 +50,7 @@ class StartUp:
         broker = factory.create(system)
         try:
             seconds = broker.start()
-            time.sleep(IDLE_CONNECTIONS_SETTLE_S)
+            time.sleep(CALM_S)
             idle_cpu = idle_cpu_percent(broker, profile.idle_s)
             idle_mb = broker.resident_mb()
             loaded_mb = self._memory_after_load(broker, profile)

@@ -15,7 +15,7 @@ INTERVAL_S: Final = 0.1
 RECORD_SIZE: Final = 1_000
 LATENCY_PARTITIONS: Final = 3
 TIMEOUT_S: Final = 180.0
-# A commit waits for what is queued: little enough for one to stay short, enough for batches to fill up.
+# A commit waits for what is queued: this is little enough to keep commits short, and enough to fill batches.
 QUEUE_BYTES: Final = 16 * 1024 * 1024
 _ids: Final = itertools.count(1)
 

@@ -16,7 +16,6 @@ from tests.harness.topics import admin_client, create_topic, unique_name
 from tests.harness.writer import NumberedWriter, number_in
 from tests.integration.conftest import StartMillrace
 
-KILLS = 50
 PRODUCERS = 3
 COMPRESSIONS = ("none", "lz4", "zstd")
 
@@ -58,8 +57,8 @@ def check(broker: MillraceProcess, topic: str, writers: list[NumberedWriter]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_fifty_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMillrace) -> None:
+@pytest.mark.parametrize("kills", [15, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMillrace, kills: int) -> None:
     broker = start_millrace({"log.flush.offset.checkpoint.interval.ms": "2000"})
     configs = {"segment.bytes": str(1 << 20)}
     topic = create_topic(broker.bootstrap, unique_name("killed"), PRODUCERS, configs)
@@ -68,7 +67,7 @@ def test_fifty_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMil
     with ExitStack() as writing:
         for writer in writers:
             writing.enter_context(writer)
-        for number in range(KILLS):
+        for number in range(kills):
             # Most kills meet a broker that is at work again, some one that has hardly begun.
             if number % 5:
                 for writer in writers:
@@ -76,7 +75,7 @@ def test_fifty_kills_under_load_lose_and_repeat_nothing(start_millrace: StartMil
             time.sleep(source.uniform(0.0, 0.3))
             broker.kill()
             broker.start()
-    assert min(writer.written for writer in writers) > KILLS * 10
+    assert min(writer.written for writer in writers) > kills * 10
     check(broker, topic, writers)
     # And the same after an orderly restart.
     assert broker.stop() == 0

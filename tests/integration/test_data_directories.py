@@ -92,7 +92,7 @@ def test_a_log_that_an_older_topic_left_on_the_other_disk_is_set_aside_at_the_st
     assert len(list(broker.other(home).glob(f"{topic}-0.*-stray"))) == 1
     with RawConnection((broker.host, broker.port)) as connection:
         assert end_offset(connection, topic) == 1
-    assert "is a log of a topic that is not there" in broker.output()
+    assert "is a log of a topic that does not exist" in broker.output()
 
 
 def test_a_move_waits_for_its_throttle_and_can_be_taken_back(broker: TwoDisks) -> None:

@@ -44,7 +44,7 @@ async def seconds_to_fail_over(endpoint: str) -> float:
         while NodeId(3) in metadata.image.brokers:
             await asyncio.sleep(0.001)
         started = time.perf_counter()
-        changed = await metadata.settle(controller_revision=office)
+        changed = await metadata.assign_leaders(controller_revision=office)
         took_s = time.perf_counter() - started
         assert changed == TOPICS * PARTITIONS_PER_TOPIC
         states = [state for topic in metadata.image.topics.values() for state in topic.partitions]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
-from millrace.pipeline.lake.topics import BrokerOptions, settled_ends
+from millrace.pipeline.lake.topics import BrokerOptions, decided_ends
 from tests.harness.topics import admin_client
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def transactional(bootstrap: str, name: str) -> Any:
 def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     """The ends of partitions, once all transactions are decided: a commit returns before that."""
     with broker_options(bootstrap).client() as client:
-        found = settled_ends(client, topic)
+        found = decided_ends(client, topic)
     assert len(found) == partitions
     return found
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from millrace.pipeline.kafka.client import BrokerClient
+from millrace.client.broker_client import BrokerClient
 from millrace.pipeline.sink.commit import Job, TaskOutcome
 from millrace.pipeline.sink.data_sink import _write_exactly_once
 from millrace.pipeline.sink.options import SinkOptions, read_sink_options

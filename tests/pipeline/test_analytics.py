@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millrace.cli.main import CLI
+from millrace.client.broker_client import BrokerClient
 from millrace.pipeline.analytics import lag, table
 from millrace.pipeline.analytics.measurement import Measure
 from millrace.pipeline.analytics.run import AnalyticsOptions, measure_topics
 from millrace.pipeline.analytics.summary import TopicSummary
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.client import BrokerClient
 from tests.harness.millrace import run_millrace
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millrace.client.errors import ConnectionFailed
 from millrace.pipeline.declared.check.builtin_functions import BUILTIN_FUNCTIONS
 from millrace.pipeline.declared.check.check import load
 from millrace.pipeline.declared.check.deep import examine_deeply, plans
@@ -25,7 +26,6 @@ from millrace.pipeline.declared.run.jdbc import Target
 from millrace.pipeline.declared.run.retries import RetryLimits
 from millrace.pipeline.declared.run.runner import QueryFailed, Runner
 from millrace.pipeline.declared.run.state import state_directory
-from millrace.pipeline.errors import ConnectionFailed
 from millrace.pipeline.progress import ProgressBoard, QueryProgress
 from tests.harness.millrace import MILLRACE, MillraceProcess, run_millrace
 from tests.harness.topics import create_topic

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from millrace.client.transactional import Fenced, TaskProducer, init_producer
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.kafka.transactional import Fenced, TaskProducer, init_producer
 from millrace.pipeline.lake.archive import ArchiveOptions, TopicArchive
 from millrace.pipeline.lake.errors import ReplayError
 from millrace.pipeline.lake.ranges import parse_selection

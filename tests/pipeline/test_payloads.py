@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.payloads import decode, encode, write_stream_with_dead_letters
 from tests.harness.millrace import MillraceProcess
 from tests.pipeline.conftest import MakeTopic

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ConfigResource
 
-from millrace.pipeline.errors import BrokerRefused, PipelineError
-from millrace.pipeline.kafka.client import BrokerClient
-from millrace.pipeline.kafka.transactional import (
+from millrace.client.broker_client import BrokerClient
+from millrace.client.errors import BrokerRefused, InvalidOption
+from millrace.client.topic_creation import TopicMissing
+from millrace.client.transactional import (
     Fenced,
     RecordTooLarge,
     TaskProducer,
@@ -33,7 +34,6 @@ from millrace.pipeline.sink.commit import (
 from millrace.pipeline.sink.data_sink import _producer, _write_rows
 from millrace.pipeline.sink.options import SinkOptions, read_sink_options
 from millrace.pipeline.sink.rows import RowRouter
-from millrace.pipeline.sink.topic_creation import TopicMissing
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import admin_client, create_topic
 from tests.pipeline.sink_support import (
@@ -252,7 +252,7 @@ def test_mistakes_about_topics_and_rows_are_named(broker: MillraceProcess, topic
         with pytest.raises(RecordTooLarge, match=r"set the option batch\.size below"):
             run_task(client, options, stream_job(f"q-{topic}", 0), 0, ["x" * 600_000] * 4)
         too_long = sink_options(broker.bootstrap, topic, **{"transaction.timeout.ms": "2000000000"})
-        with pytest.raises(PipelineError, match=r"timeout\.ms=2000000000 is more than the broker"):
+        with pytest.raises(InvalidOption, match=r"timeout\.ms=2000000000 is more than the broker"):
             run_task(client, too_long, stream_job(f"q-{topic}", 0), 0, ["x"])
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from millrace.client.broker_client import EARLIEST, BrokerClient
+from millrace.client.errors import ConnectionFailed
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.errors import ConnectionFailed, DataLost
-from millrace.pipeline.kafka.client import EARLIEST, BrokerClient
+from millrace.pipeline.errors import DataLost
 from millrace.pipeline.records.decoder import RowFilter
 from millrace.pipeline.records.row_schema import COLUMN_TYPES
 from millrace.pipeline.source.options import read_options

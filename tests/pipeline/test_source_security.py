@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from millrace.pipeline.errors import BrokerRefused, PipelineError
-from millrace.pipeline.kafka.client import BrokerClient
-from millrace.pipeline.kafka.security import SecurityOptions, read_security
+from millrace.client.broker_client import BrokerClient
+from millrace.client.errors import BrokerRefused, LoginFailed, NotTrusted
+from millrace.client.security import SecurityOptions, read_security
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -123,7 +123,7 @@ def test_a_wrong_password_is_refused_once(stand_in: StandIn) -> None:
 
 
 def test_a_mechanism_that_is_not_offered_is_named(stand_in: StandIn) -> None:
-    with pytest.raises(PipelineError, match="does not offer SCRAM-SHA-256; it offers: PLAIN"):
+    with pytest.raises(LoginFailed, match="does not offer SCRAM-SHA-256; it offers: PLAIN"):
         topics(stand_in, login(sasl_mechanism="SCRAM-SHA-256"))
 
 
@@ -147,7 +147,7 @@ def test_a_login_over_tls(certificate: tuple[Path, Path]) -> None:
     server = StandIn(context)
     try:
         assert topics(server, login("SASL_SSL", ssl_ca_location=str(file))) == ["secret"]
-        with pytest.raises(PipelineError, match="is not trusted"):
+        with pytest.raises(NotTrusted, match="is not trusted"):
             topics(server, login("SASL_SSL"))
     finally:
         server.close()

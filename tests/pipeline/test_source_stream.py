@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from millrace.client.broker_client import BrokerClient
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.kafka.client import BrokerClient
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import admin_client, create_topic, unique_name
 from tests.pipeline.conftest import MakeTopic

@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from millrace.client.broker_client import BrokerClient
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import DataLost
-from millrace.pipeline.kafka.client import BrokerClient
 from millrace.pipeline.source.options import read_options
 from millrace.pipeline.source.stream import MillraceStreamReader
 from tests.harness.millrace import MillraceProcess

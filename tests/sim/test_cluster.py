@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from millrace.broker.replication import fetcher
 from millrace.broker.replication.fetcher import Key, LeaderFetcher
 from millrace.broker.replication.followed import Followed
 from millrace.broker.replication.peers import Peers
 from millrace.core.errors import MillraceError
-from millrace.log.partition.appending import Appended
+from millrace.core.ids import NO_EPOCH
+from millrace.log.partition.partition_log import PartitionLog
 from millrace.metadata import election
 from millrace.metadata.session import BrokerSession
 from millrace.replica import following
-from millrace.replica.following import FollowerLog, Position, position_of
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
 from millrace.sim.clients.admin import delete_records_behind
@@ -70,26 +69,20 @@ def is_condemned_for(*checks: str, name: str = SLOW_REPLICATION, seconds: float)
 
 
 def test_acknowledging_what_followers_do_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Partition._append_with_followers
+    original = Partition._await_followers
 
-    def append(partition: Partition, records: memoryview, now_ms: int, refused_bits: int) -> Appended:
-        appended = original(partition, records, now_ms, refused_bits)
-        if not appended.duplicate:
-            partition._advance_high_watermark(partition.log.log_end_offset, 1)
-        return appended
+    def commit(partition: Partition, size_bytes: int) -> None:
+        original(partition, size_bytes)
+        partition._advance_high_watermark(partition.log.log_end_offset, 1)
 
-    monkeypatch.setattr(Partition, "_append_with_followers", append)
+    monkeypatch.setattr(Partition, "_await_followers", commit)
     monkeypatch.setattr(Leadership, "committed_up_to", lambda leadership, own_end_offset: own_end_offset)
     assert is_condemned_for("lost", "lost write", "inconsistent offsets", seconds=40)
 
 
 def test_following_without_a_look_at_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that led keeps records that nobody else has, and goes on behind them."""
-
-    def without_epoch(log: FollowerLog) -> Position:
-        return position_of(log)._replace(last_epoch=-1)
-
-    monkeypatch.setattr(fetcher, "position_of", without_epoch)
+    monkeypatch.setattr(PartitionLog, "last_record_epoch", lambda _log: NO_EPOCH)
     assert is_condemned_for("copies differ", "inconsistent offsets", "lost write", seconds=40)
 
 

@@ -1,5 +1,5 @@
-"""The broker as a whole: its parts are built by `assembly`, joined and started here in order, and stopped in
-order."""
+"""The broker as a whole. `assembly` builds its parts; this module joins them, starts them in order and stops
+them in order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from millrace.metadata.service import Metadata
 log = logging.getLogger("millrace.broker")
 
 STOP_GRACE_S: Final = 2.0
-"""For requests under way when the broker stops; clients try again elsewhere or later."""
+"""How long a broker that stops waits for requests under way; their clients try again elsewhere or later."""
 
 
 def run(config: BrokerConfig) -> None:
@@ -68,7 +68,7 @@ async def _run(config: BrokerConfig) -> None:
     broker = Broker(config, of_this_machine(config))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # What waits for a disk or a file has lanes of its own (`core/lanes.py`).
+    # This pool is for CPU work alone: what waits for a disk or a file has lanes of its own (`core/lanes.py`).
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="cpu"))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -77,7 +77,7 @@ async def _run(config: BrokerConfig) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What a broker knows of the cluster, its place in it, and what it does to be as the metadata says."""
+    """What a broker knows of the cluster, its place in it, and the parts that carry out the metadata."""
 
     metadata: Metadata
     reconciler: Reconciler
@@ -114,7 +114,7 @@ class Broker:
         self.partitions = self._storage.partitions
         self.readiness = Readiness()
         self.running: Running | None = None
-        """What the start has built; None until all of it is there."""
+        """What the start has built; None until the start is complete."""
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order."""
@@ -148,9 +148,9 @@ class Broker:
         server = build_server(ground, services, joined.place)
         upkeep = start_upkeep(ground, storage, joined.disks)
         open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
-        ground.surroundings.settle()
+        ground.surroundings.on_built()
         bound_ports = await listen(ground, server)
-        # Last of all: from now on others send requests here.
+        # The broker joins last: from then on clients and other brokers send requests here.
         await joined.place.join(self.background, bound_ports)
         if joined.neighbours is not None:
             joined.neighbours.start()
@@ -159,7 +159,7 @@ class Broker:
         return Running(cluster=joined, server=server)
 
     async def _start_cluster(self) -> Cluster:
-        """The logs and the metadata, in the order in which each needs the other."""
+        """Start the logs and the metadata in turns: each needs what a step of the other has found."""
         ground, storage = self._ground, self._storage
         found_cluster_id = await open_directories(ground, self.directories)
         knowledge = await start_metadata(ground, storage, found_cluster_id)
@@ -190,12 +190,12 @@ class Broker:
     # Stopping.
 
     async def _stop(self, running: Running) -> None:
-        """Requests first, then the logs, then the metadata: what was acknowledged is on disk when this
-        returns."""
+        """End the requests first, then the logs, then the metadata: what was acknowledged is on disk when
+        this returns."""
         log.info("stopping")
         self.readiness.phase = "stopping"
         joined = running.cluster
-        # Who cannot follow the metadata, or has lost its place, has nothing to hand over.
+        # A broker that cannot follow the metadata, or has lost its place, has nothing to hand over.
         if not isinstance(self.background.fatal, MetadataError):
             await stopping.step("handing over", joined.place.hand_over(), 2 * HAND_OVER_S_MAX)
         joined.coordinators.stop()

@@ -1,5 +1,5 @@
-"""The end of a broker, step after step: one that fails or takes too long does not keep the others from being
-taken."""
+"""The end of a broker, step after step: a step that fails or takes too long does not keep the broker from
+taking the next."""
 
 from __future__ import annotations
 

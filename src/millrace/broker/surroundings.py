@@ -26,15 +26,15 @@ class Surroundings:
     open_store: Callable[[BrokerConfig], Store]
     compaction: CompactionRunner
     ticks: Callable[[], float]
-    """Measures requests, decides nothing."""
+    """Measures requests; no decision depends on it."""
     open_file_count: Callable[[], int]
-    settle: Callable[[], None]
+    on_built: Callable[[], None]
     """Called once, when everything is built that lasts as long as the broker."""
     may_stay_awake: bool = True
     """Whether time passes while the loop has something to call; simulated time does not."""
     lanes: Lanes | None = None
     """Threads for what blocks, to be watched; None where the loop does all work by itself."""
     boot_id: str = ""
-    """Another one after each start of the machine, which loses what was not flushed; empty if not known."""
+    """Differs after each start of the machine, which loses what was not flushed; empty if not known."""
     host_name: str = ""
-    """Where a broker of a cluster stands if it is not told: replicas should not share a machine."""
+    """The rack of a broker in a cluster that is told none: replicas should not share a machine."""

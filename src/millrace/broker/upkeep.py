@@ -12,10 +12,10 @@ from millrace.core.clock import Clock
 from millrace.log.directories.log_directories import LogDirectories
 from millrace.replica.partition import Partition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
-"""Between attempts to flush where the disk refused it."""
+"""How long to wait before a flush that the disk refused is tried again."""
 
 
 class Flusher:
@@ -43,19 +43,21 @@ class Flusher:
             if log.commits_on_flush and not (
                 done.cancelled() or log.is_closed or log.home.offline_reason is not None
             ):
-                # A full disk, most likely. What was written counts as soon as it is on disk, also if the
+                # Most likely the disk is full. What was written counts as soon as it is on disk, also if the
                 # periodic flush gets it there; and whoever reads all of the log waits for that.
                 asyncio.get_running_loop().call_later(RETRY_S, self.wanted, partition)
             return
         partition.flushed()
         if log.flush_is_due or (log.commits_on_flush and log.flushed_offset < log.log_end_offset):
-            # Batches came while the disk was busy: they share the next flush. The periodic one may have begun
-            # it already, but does not tell the partition.
+            # Batches came while the disk was busy: they share the next flush. The periodic flush may have
+            # begun to write them already, but does not tell the partition.
             self.wanted(partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPace:
+    """How long after its start a broker first looks for what to delete, and how often from then on."""
+
     first_delay_ms: int
     interval_ms: int
 
@@ -68,5 +70,5 @@ async def enforce_retention(
     while True:
         deleted = directories.enforce_retention(clock.wall_ms())
         if deleted:
-            log.info("retention removed segments", extra={"segments": deleted})
+            logger.info("retention removed segments", extra={"segments": deleted})
         await asyncio.sleep(pace().interval_ms / 1000)

@@ -1,4 +1,5 @@
-"""Which Kafka error code stands for each expected failure. The one table; lower packages know no codes."""
+"""Which Kafka error code stands for each expected failure. This is the one table; lower packages know no
+codes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from millrace.broker.network.fetch_sessions import (
 )
 from millrace.broker.replication.peers import PeerUnreachable
 from millrace.broker.replication.replica_sessions import SessionRefused
-from millrace.broker.transactions.markers import Gone, NotHere
+from millrace.broker.transactions.markers import NotHere
 from millrace.broker.transactions.remote_transactions import MarkerRefused, PartitionGone
 from millrace.coordinator import errors as coordinator_errors
 from millrace.core.errors import MillraceError
@@ -22,6 +23,13 @@ from millrace.log.batches.validation import InvalidRecords, InvalidRecordTimesta
 from millrace.log.cleaning.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 from millrace.metadata import errors as metadata_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
+from millrace.security import errors as security_errors
+from millrace.security.acls.binding import InvalidAcl
+from millrace.security.acls.filters import InvalidAclFilter
+from millrace.security.acls.roles import InvalidRole
+from millrace.security.principals import InvalidPrincipal
+from millrace.security.quotas.entities import InvalidQuota, UnsupportedQuotaEntity
+from millrace.security.tenants import InvalidTenant, TenantHeld, TenantOverLimit
 from millrace.transactions import errors as transaction_errors
 from millrace.wire.compression import CorruptCompression, DecompressedTooLarge
 from millrace.wire.error_codes import ErrorCode
@@ -53,7 +61,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     log_errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     log_errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
-    # Kafka takes a batch without a transactional id for one of somebody who may not use it.
+    # Kafka answers a batch without a transactional id as if its producer may not use that id.
     log_errors.UnverifiedTransaction: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     log_errors.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
     log_errors.CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -78,7 +86,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     log_errors.DirectoryLocked: ErrorCode.UNKNOWN_SERVER_ERROR,
     log_errors.DirectoryMismatch: ErrorCode.UNKNOWN_SERVER_ERROR,
     log_errors.DuplicateLog: ErrorCode.UNKNOWN_SERVER_ERROR,
-    # Background work, which is tried again; no request waits for it.
+    # These end background work, which is tried again; no request waits for it.
     JobFailed: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerDied: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerNotStarted: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -104,11 +112,31 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     metadata_errors.NotAMember: ErrorCode.BROKER_ID_NOT_REGISTERED,
     metadata_errors.StaleState: ErrorCode.INVALID_UPDATE_VERSION,
     metadata_errors.IneligibleReplica: ErrorCode.INELIGIBLE_REPLICA,
+    # Permissions, quotas, tenants.
+    InvalidPrincipal: ErrorCode.INVALID_REQUEST,
+    InvalidAcl: ErrorCode.INVALID_REQUEST,
+    InvalidAclFilter: ErrorCode.INVALID_REQUEST,
+    InvalidRole: ErrorCode.INVALID_REQUEST,
+    InvalidQuota: ErrorCode.INVALID_REQUEST,
+    UnsupportedQuotaEntity: ErrorCode.UNSUPPORTED_VERSION,
+    InvalidTenant: ErrorCode.INVALID_REQUEST,
+    TenantOverLimit: ErrorCode.POLICY_VIOLATION,
+    # Clients try again, and keep their records until there is room.
+    TenantHeld: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    metadata_errors.InvalidSecurityChange: ErrorCode.INVALID_REQUEST,
+    metadata_errors.RoleExists: ErrorCode.DUPLICATE_RESOURCE,
+    metadata_errors.UnknownRole: ErrorCode.RESOURCE_NOT_FOUND,
+    metadata_errors.TenantExists: ErrorCode.DUPLICATE_RESOURCE,
+    metadata_errors.UnknownTenant: ErrorCode.RESOURCE_NOT_FOUND,
+    metadata_errors.UnknownCredential: ErrorCode.RESOURCE_NOT_FOUND,
+    metadata_errors.UnknownToken: ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
+    # Ids of tokens are made by chance; two of a kind would be our bug.
+    metadata_errors.TokenExists: ErrorCode.UNKNOWN_SERVER_ERROR,
     # Groups.
     coordinator_errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
     coordinator_errors.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     coordinator_errors.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Kafka tells clients no more than this, too; a commit of offsets has a code of its own.
+    # Kafka tells clients no more than this either; a commit of offsets has a code of its own.
     coordinator_errors.RecordsTooLarge: ErrorCode.UNKNOWN_SERVER_ERROR,
     group_errors.GroupError: ErrorCode.UNKNOWN_SERVER_ERROR,
     group_errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
@@ -141,12 +169,30 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     transaction_errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
     transaction_errors.PartitionNotInTransaction: ErrorCode.TRANSACTION_ABORTABLE,
     NotHere: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    Gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    # Between brokers; whoever meets one of these tries again.
+    PartitionGone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    # Who somebody is.
+    security_errors.UnacceptableCredential: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    security_errors.UnknownScramMechanism: ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    security_errors.CredentialNotFound: ErrorCode.RESOURCE_NOT_FOUND,
+    security_errors.DuplicateCredential: ErrorCode.DUPLICATE_RESOURCE,
+    security_errors.TokensDisabled: ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED,
+    security_errors.TokenNotFound: ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
+    security_errors.TokenOwnerMismatch: ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
+    security_errors.TokenRequestNotAllowed: ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    security_errors.TokenAuthorizationFailed: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    security_errors.TokenExpired: ErrorCode.DELEGATION_TOKEN_EXPIRED,
+    security_errors.InvalidPrincipalType: ErrorCode.INVALID_PRINCIPAL_TYPE,
+    # These end a start or a connection; no request is there to be answered.
+    security_errors.InvalidMappingRules: ErrorCode.UNKNOWN_SERVER_ERROR,
+    security_errors.NoRuleMatches: ErrorCode.UNKNOWN_SERVER_ERROR,
+    security_errors.InvalidDistinguishedName: ErrorCode.UNKNOWN_SERVER_ERROR,
+    security_errors.InvalidJaasConfig: ErrorCode.UNKNOWN_SERVER_ERROR,
+    security_errors.InvalidKeySet: ErrorCode.UNKNOWN_SERVER_ERROR,
+    security_errors.RefusedUrl: ErrorCode.UNKNOWN_SERVER_ERROR,
+    # Brokers meet these when they ask each other, and try again.
     PeerUnreachable: ErrorCode.UNKNOWN_SERVER_ERROR,
     SessionRefused: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     MarkerRefused: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    PartitionGone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # The metadata store. What was asked for may or may not have happened, which is what a time-out tells.
     metadata_errors.StoreUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     metadata_errors.StoreRefused: ErrorCode.REQUEST_TIMED_OUT,
@@ -155,7 +201,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     metadata_errors.NodeIdInUse: ErrorCode.DUPLICATE_BROKER_REGISTRATION,
     metadata_errors.LeaseExpired: ErrorCode.STALE_BROKER_EPOCH,
     metadata_errors.ClusterMismatch: ErrorCode.INCONSISTENT_CLUSTER_ID,
-    # Dealt with inside the metadata, or the end of a start; reaching a client would be our bug.
+    # The metadata deals with these itself, or they end a start; reaching a client would be our bug.
     metadata_errors.MetadataError: ErrorCode.UNKNOWN_SERVER_ERROR,
     metadata_errors.NodeIdMismatch: ErrorCode.UNKNOWN_SERVER_ERROR,
     metadata_errors.Conflict: ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -1,4 +1,4 @@
-"""From the options of `millrace serve` to a broker's configuration; `millrace doctor` judges the same one."""
+"""Makes a broker's configuration of the options of `millrace serve`, which `millrace doctor` takes too."""
 
 from __future__ import annotations
 

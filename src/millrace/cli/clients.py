@@ -19,7 +19,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.properties import parse_properties
 
 CONNECT_TIMEOUT_S: Final = 5.0
-# librdkafka wants a name. Nothing is ever committed under it, and no group is joined.
+# librdkafka wants a group's name. We never join that group, and commit nothing under it.
 _GROUP_ID: Final = "millrace-cli"
 _Answer = TypeVar("_Answer")
 
@@ -33,7 +33,7 @@ def admin_client(address: BrokerAddress) -> AdminClient:
 
 
 def client_properties(address: BrokerAddress) -> dict[str, str]:
-    """The same settings as text, for librdkafka itself; callbacks are left out."""
+    """The settings of a client as text, for librdkafka itself; callbacks are left out."""
     config = _client_config(address)
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -76,8 +76,8 @@ def report_each(
     done: str,
     failure: Callable[[str, RequestFailed], str | None],
 ) -> None:
-    """Print what came of each. One failure does not hide the others; `failure` gives its text, or None if it
-    is none in the eyes of the command."""
+    """Print the outcome of each request. One failure does not hide the others; `failure` gives its text, or
+    None if the command does not count it as one."""
     failures: list[str] = []
     for name, future in futures.items():
         try:

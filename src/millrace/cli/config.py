@@ -65,7 +65,7 @@ def docs(names: tuple[str, ...], only_topic: bool, only_broker: bool, markdown: 
 @config.command()
 @click.option("--topic", "topic_name", metavar="NAME", help="The settings of this topic.")
 @click.option("--broker", "broker_id", type=int, metavar="ID", help="The settings of this broker.")
-@click.option("--all", "show_all", is_flag=True, help="Also those at their default.")
+@click.option("--all", "show_all", is_flag=True, help="Also show settings at their default.")
 @json_option
 @broker_options
 def describe(
@@ -101,7 +101,7 @@ def describe(
 @click.option("--broker", "broker_id", type=int, metavar="ID", help="Change this broker.")
 @click.option("-s", "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a setting. Repeatable.")
 @click.option(
-    "-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Back to its default. Repeatable."
+    "-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Reset to its default. Repeatable."
 )
 @broker_options
 def alter(
@@ -138,7 +138,7 @@ def _name_of(topic_name: str | None, broker_id: int | None) -> str:
 
 
 def _matching(settings: Iterable[Setting], names: tuple[str, ...]) -> list[Setting]:
-    """Those of Kafka without effect only by their whole name: there are many, and nobody looks for them."""
+    """The settings to explain; those that have no effect here only by their whole name, as there are many."""
     return [
         setting
         for setting in settings

@@ -27,6 +27,8 @@ ALTER_VERSION: Final = 2
 
 
 class HeldReplica(NamedTuple):
+    """One replica in a data directory."""
+
     broker: int
     directory: str
     topic: str
@@ -39,6 +41,8 @@ class HeldReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
+    """One data directory of a broker, with the replicas in it."""
+
     broker: int
     path: str
     error: str | None
@@ -121,7 +125,7 @@ def directories_of(connection: Connection, node_id: int, topics: Collection[str]
 
 
 def move(connection: Connection, wishes: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
-    """Ask a broker to keep replicas in these directories; what it says of each."""
+    """Ask a broker to keep replicas in these directories; return what it says of each."""
     by_path: dict[str, dict[str, list[int]]] = {}
     for name, path in wishes.items():
         by_path.setdefault(path, {}).setdefault(name.topic, []).append(name.partition)

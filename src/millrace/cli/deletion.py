@@ -26,8 +26,8 @@ def delete_each(
     ignored_code: int | None,
     explain: Explain | None = None,
 ) -> None:
-    """`contents` is what goes with each. A person at a terminal is asked first if `must_ask`. The error of
-    `ignored_code` (it is not there) is no failure; `explain` says what the other errors mean."""
+    """Delete each name with its `contents`; with `must_ask`, ask a person at a terminal first. The error
+    `ignored_code` (there is no such thing) is no failure; `explain` says what other errors mean."""
     wanted = list(dict.fromkeys(names))
     if must_ask and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(wanted)} with all {contents}?", abort=True, err=True)

@@ -27,7 +27,7 @@ COMMAND: Final = log
 
 @log.command()
 @click.argument("path", type=_PATH, metavar="DIR")
-@click.option("--records", is_flag=True, help="Also the records inside the batches.")
+@click.option("--records", is_flag=True, help="Also show the records inside the batches.")
 @click.option(
     "--only",
     "types",
@@ -61,8 +61,8 @@ def dump(path: Path, records: bool, types: tuple[str, ...], as_json: bool) -> No
 def verify(path: Path, deep: bool, as_json: bool) -> None:
     """Check the files of DIR: checksums, offsets in order, indexes that agree with their segment.
 
-    Exit code 1 if a problem is found. Nothing is repaired: a broker does that when it starts, and when it
-    goes through its logs in the background. When each log was last gone through is told first.
+    The exit code is 1 if there is a problem. This repairs nothing: a broker does that when it starts, and
+    when it scrubs its logs in the background. The first lines say when each log was last scrubbed.
     """
     from millrace.log.disk.volume import DiskVolume
     from millrace.log.inspection.verify import scrub_times

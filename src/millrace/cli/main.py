@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
 
 
 def _forget_output() -> None:
-    """Python flushes once more at exit, which must find an open file."""
+    """Send further output nowhere: Python flushes once more at exit, and must find an open file."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    # Accepted behind a subcommand too: it is added to a command that has just failed.
+    # We accept it behind a subcommand too: people add it to a command that has just failed.
     words = [word for word in words if word != "--debug"]
     try:
         outcome = CLI.main(args=words, prog_name="millrace", standalone_mode=False)

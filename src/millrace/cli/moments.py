@@ -18,29 +18,33 @@ FORMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
+    """At this offset of each partition."""
+
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeEnd:
-    """So many messages before the end of each partition."""
+    """This many messages before the end of each partition."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
+    """At the first message of this time or later."""
+
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtBeginning:
-    pass
+    """At the first message that is still there."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    pass
+    """Behind the last message."""
 
 
 Moment: TypeAlias = AtOffset | BeforeEnd | AtTime | AtBeginning | AtEnd

@@ -15,8 +15,10 @@ LOG_INTERVAL_S: Final = 5.0
 
 
 class Progress(Protocol):
+    """Shows how much of a command's work is done."""
+
     def advance(self, units: int, *, note: str = "") -> None:
-        """So many more units are done; `note` says it in the command's own terms."""
+        """This many more units are done; `note` says it in the command's own terms."""
 
 
 def print_json(document: Any) -> None:
@@ -40,7 +42,7 @@ def log_line(text: str) -> None:
 
 
 def fail_with(failures: Sequence[str]) -> None:
-    """End the command as failed, with all of them, if there are any."""
+    """If there are any, print all of them and end the command as failed."""
     for failure in failures[:-1]:
         click.echo(f"Error: {failure}", err=True)
     if failures:

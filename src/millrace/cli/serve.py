@@ -17,8 +17,8 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Settings come from the file, from --set, and from variables such as MILLRACE_LOG_RETENTION_MS; the later
-    wins.
+    Settings come from the file, from --set, and from variables such as MILLRACE_LOG_RETENTION_MS; the last
+    of these that names a setting wins.
     """
     config = load_config(data_dirs=data_dirs, listen=listen, config_file=config_file, settings=settings)
 

@@ -28,6 +28,8 @@ DEFAULT_SOURCE: Final = "DEFAULT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
+    """One setting as a running broker reports it."""
+
     name: str
     value: str | None
     source: str

@@ -35,7 +35,7 @@ COMMAND: Final = topic
     "--replication-factor",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Copies of each [the broker's default].",
+    help="Replicas of each partition [the broker's default].",
 )
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable."
@@ -138,7 +138,7 @@ def describe(names: tuple[str, ...], as_json: bool, **address: Any) -> None:
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting. Repeatable."
 )
 @click.option(
-    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to its default. Repeatable."
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Reset to its default. Repeatable."
 )
 @broker_options
 def alter(
@@ -165,7 +165,7 @@ def alter(
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. (Only a terminal is asked.)")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. (Without a terminal, nobody is asked.)")
 @click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -> None:

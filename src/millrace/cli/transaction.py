@@ -29,7 +29,7 @@ COMMAND: Final = transaction
 @transaction.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only these states. Repeatable.")
 @click.option(
-    "--longer-than", "duration_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Only those."
+    "--longer-than", "duration_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Only older ones."
 )
 @click.option("--pattern", metavar="REGEX", help="Only transactional ids that match as a whole.")
 @json_option
@@ -120,7 +120,7 @@ def describe(names: tuple[str, ...], as_json: bool, **address: Any) -> None:
 def abort(topic: str, partition: int, start_offset: int, **address: Any) -> None:
     """End a transaction in one partition, so that readers of committed records can go on.
 
-    For transactions that hang. One that is open and well is better ended by its producer, or by a new
+    This is for transactions that hang. One that is open and well is better ended by its producer, or by a new
     producer with the same transactional id."""
     from millrace.cli import broker_requests
     from millrace.wire.api_keys import ApiKey
@@ -214,7 +214,7 @@ def _partitions(broker: Connection, only: str | None) -> dict[str, list[int]]:
 def _open_producers(
     broker: Connection, places: dict[str, list[int]]
 ) -> Iterator[tuple[tuple[str, int], list[Any]]]:
-    """For each partition the producers that have a transaction open there."""
+    """The producers that have a transaction open in each partition."""
     from millrace.cli import broker_requests
     from millrace.wire.api_keys import ApiKey
     from millrace.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest

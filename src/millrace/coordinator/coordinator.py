@@ -1,5 +1,4 @@
-"""Gives commands to the machine that holds a key: the shell that groups and transactions share, and that the
-state of share groups will use.
+"""Gives commands to the machine that holds a key: the shell that groups and transactions share.
 
 It owns two parts. The `InternalTopic` says which partition holds a key, and creates the topic; the `Runtime`
 has a machine for each partition that this broker leads. Where no machine can be asked, the answer says why:
@@ -37,7 +36,7 @@ class Coordinator(Generic[M]):
         self.runtime.start(background)
 
     def stop(self) -> None:
-        """Answer everybody who waits."""
+        """Stop, and answer everybody who waits."""
         self.runtime.stop()
 
     def submit(self, key: str, command: object) -> Outcome | Answer:
@@ -57,7 +56,7 @@ class Coordinator(Generic[M]):
         return self.runtime.absence(index) if shard is None else self._known(shard.machine)
 
     def machines(self) -> Iterator[M]:
-        """Those of all partitions that are loaded."""
+        """The machines of all partitions that are loaded."""
         for shard in self.runtime.shards.values():
             yield self._known(shard.machine)
 

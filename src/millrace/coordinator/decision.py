@@ -36,8 +36,8 @@ class TransactionEnded(NamedTuple):
 
 
 class Unstored(NamedTuple):
-    """What a decision adds to its records and no record has room for. The machine applies it with them, so a
-    decision that is not carried out leaves nothing behind; a machine that is loaded does without it."""
+    """What a decision adds to its records and no record has room for. The machine applies it with the
+    records, so a decision that is not carried out leaves nothing behind; loading does without it."""
 
     fact: object
 
@@ -54,7 +54,7 @@ class Producer(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """After `delay_ms` give `command` to `decide`. A timer of the same name is replaced, which is cheap."""
+    """Give `command` to `decide` after `delay_ms`. This replaces a timer of the same name, which is cheap."""
 
     name: Hashable
     delay_ms: int
@@ -79,7 +79,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[R]):
-    """Answers leave when the records, and those of earlier decisions, are committed."""
+    """A machine's answer to a command. It leaves when its records, and all earlier ones, are committed."""
 
     records: tuple[Record, ...] = ()
     """Stored in one batch, and applied in order before the next command is looked at."""
@@ -88,10 +88,10 @@ class Decision(Generic[R]):
     timers: tuple[Timer, ...] = ()
     replies: tuple[Reply, ...] = ()
     response: R | None = None
-    """None without an error: the request waits until a later decision replies to its token."""
+    """None without an error means that a later decision will reply to the request's token."""
     error: MillraceError | None = None
     producer: Producer | None = None
-    """The records belong to a transaction of this producer, and count only from its commit on."""
+    """If set, the records belong to a transaction of this producer, and count only from its commit on."""
     marker: EndMarker | None = None
     """Stored behind the records."""
     effects: tuple[object, ...] = ()
@@ -123,7 +123,7 @@ class Machine(Protocol):
         here."""
 
     def resume(self, now_ms: int) -> Decision[object]:
-        """Everything stored has been applied: start the timers that this state needs."""
+        """Start the timers that the state needs, after everything stored has been applied."""
 
 
 class RecordCodec(Protocol):
@@ -132,4 +132,4 @@ class RecordCodec(Protocol):
     def encode(self, record: Record) -> tuple[bytes, bytes | None]: ...
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """None for a record of a type that this version does not know: it is left alone."""
+        """The record; None if it is of a type that this version does not know, and so leaves alone."""

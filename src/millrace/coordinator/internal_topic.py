@@ -27,10 +27,10 @@ class TopicPlan(Protocol):
 
     @property
     def replication_factor(self) -> int:
-        """At most: a smaller cluster gets as many replicas as it has brokers."""
+        """The most replicas to ask for: a smaller cluster gets as many as it has brokers."""
 
     def configs(self, replicas: int) -> Mapping[str, str]:
-        """The topic's own settings, for as many replicas as it really gets."""
+        """The topic's own settings, for the number of replicas that it really gets."""
 
 
 class InternalTopic:
@@ -69,7 +69,7 @@ class InternalTopic:
             return
         if self._creation is None or self._creation.done():
             self._creation = self._background.start(f"create-{self.name}", self._create(), is_awaited=True)
-        # Everybody who looks for a key meanwhile waits for the same creation, and may stop waiting.
+        # All callers meanwhile wait for the same creation, and each of them may stop waiting.
         await asyncio.shield(self._creation)
 
     async def _create(self) -> None:

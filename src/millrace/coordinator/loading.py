@@ -69,12 +69,12 @@ def read(found: LogSlice, offset: int, codec: RecordCodec, name: TopicPartition)
 
 
 def _decode(codec: RecordCodec, stored: StoredRecord, name: TopicPartition) -> Record | None:
-    """A record that nobody can read is skipped: it must not keep all others from being loaded."""
+    """Decode a record; skip one that nobody can read: it must not keep all others from being loaded."""
     try:
         record = None if stored.key is None else codec.decode(stored.key, stored.value)
     except MillraceError as error:
-        logger.warning("%s: skipping the record at %d: %s", name, stored.offset, error)
+        logger.warning("%s: the record at %d is skipped: %s", name, stored.offset, error)
         return None
     if record is None:
-        logger.warning("%s: skipping the record at %d, which is of an unknown type", name, stored.offset)
+        logger.warning("%s: the record at %d is skipped, because its type is unknown", name, stored.offset)
     return record

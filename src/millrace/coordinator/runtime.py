@@ -2,11 +2,11 @@
 it commands, stores what it decides, and answers when that is committed. It does not know what the rules are
 about.
 
-One command at a time, and no await between deciding, applying and writing: nobody ever sees half a decision.
-A decision is written at once, as a batch of its own. Only records that were applied by other means than a
-decision (`stage`: commits of offsets, of which there are many) may wait for others of the same turn of the
-loop; they are written before the next decision is made. If writing fails, the machine has seen what the log
-has not: it is dropped and loaded again, and everybody who waits is told to come back.
+It takes one command at a time, and never awaits between deciding, applying and writing: nobody ever sees half
+a decision. It writes a decision at once, as a batch of its own. Only records that were applied by other means
+than a decision (`stage`: commits of offsets, of which there are many) may wait for others of the same turn of
+the loop; they are written before the next decision is made. If writing fails, the machine has seen what the
+log has not: the runtime drops it and loads it again, and tells everybody who waits to come back.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from millrace.coordinator.decision import (
     Machine,
     Producer,
     RecordCodec,
-    SetTimer,
-    Timer,
     Token,
     TransactionalRecord,
     TransactionEnded,
@@ -53,11 +51,11 @@ from millrace.wire.records import build_batch, build_plain_batch
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
-"""Between attempts to load a partition that could not be read."""
+"""The time between attempts to load a partition that could not be read."""
 COMMIT_WAIT_S: Final = 0.01
-"""Between looks at a log whose end is not committed yet."""
+"""The time between looks at a log whose end is not committed yet."""
 RECORD_OVERHEAD: Final = 32
-"""What a stored record takes beside its key and value, at most."""
+"""How many bytes a stored record takes beside its key and value, at most."""
 
 Outcome = object
 """What a command leads to: a response, or a MillraceError as a value."""
@@ -66,7 +64,7 @@ Effect = Callable[["Shard", object], None]
 
 
 class Waiter(Protocol):
-    """Who is told an outcome: a future, or several that wait for the same batch."""
+    """Takes an outcome: a future, or several requests that wait for the same batch."""
 
     def done(self) -> bool: ...
 
@@ -94,11 +92,11 @@ class Shard:
         self._perform = perform
         self._batching = batching
         self._loop = asyncio.get_running_loop()
-        self._timers = Timers(self._loop, self._timer_fired)
+        self.timers = Timers(self._loop, self._timer_fired)
         self._next_token: Token = 0
         self._parked: dict[Token, Answer] = {}
         self._uncommitted: deque[list[tuple[Waiter | None, Outcome]]] = deque()
-        """For each write that is not committed yet, whom to tell what when it is. Where nobody is named, the
+        """For each write that is not committed yet, whom to tell what once it is. Without a waiter, the
         outcome is an effect."""
         self._staged: list[tuple[bytes, bytes | None]] = []
         self._staged_bytes = 0
@@ -107,7 +105,7 @@ class Shard:
 
     @property
     def timer_count(self) -> int:
-        return len(self._timers)
+        return len(self.timers)
 
     @property
     def parked_count(self) -> int:
@@ -117,8 +115,8 @@ class Shard:
         self._carry_out(self.machine.resume(self._clock.wall_ms()), None)
 
     def submit(self, command: object) -> Outcome | Answer:
-        """The outcome, at once if nothing has to be stored or waited for."""
-        if self._staged and not self.settle():
+        """The outcome of a command, or a future if something has to be stored or waited for."""
+        if self._staged and not self.write_staged():
             return NotCoordinator(self.partition.topic_partition)
         token = self._next_token = self._next_token + 1
         decision = self.machine.decide(command, self._clock.wall_ms(), token)
@@ -126,21 +124,26 @@ class Shard:
 
     def _carry_out(self, decision: Decision[object], token: Token | None) -> Outcome | Answer:
         outcome: Outcome | None = decision.error if decision.error is not None else decision.response
-        if decision.records or decision.marker is not None:
+        producer, marker, encoded = decision.producer, decision.marker, None
+        if decision.records or marker is not None:
             try:
                 encoded = self._encode(decision)
             except RecordsTooLarge as error:
                 return self._refuse(decision, error)
             if token is not None and not self.takes_records:
-                # Nobody knows when it could be committed, so the client comes back later.
+                # Nobody knows when the records could be committed, so the client has to come back later.
                 return self._refuse(decision, CoordinatorNotAvailable("too few replicas are in sync"))
-            self._apply(decision)
-            if not self._write(encoded, decision.producer, decision.marker):
-                return NotCoordinator(self.partition.topic_partition)
-        elif decision.unstored:
-            self._apply(decision)
+        apply = self.machine.apply
+        for record in decision.records:
+            apply(record if producer is None else TransactionalRecord(producer.producer_id, record))
+        if marker is not None:
+            apply(TransactionEnded(marker.producer_id, marker.is_commit))
+        for unstored in decision.unstored:
+            apply(unstored)
+        if encoded is not None and not self._write(encoded, producer, marker):
+            return NotCoordinator(self.partition.topic_partition)
         if decision.timers:
-            self.set_timers(decision.timers)
+            self.timers.change(decision.timers)
         for effect in decision.effects:
             self._perform_when_committed(effect)
         answer: Answer | None = None
@@ -156,23 +159,6 @@ class Shard:
                 self._answer(waiting, reply.outcome)
         return outcome if answer is None else answer
 
-    def set_timers(self, timers: Sequence[Timer]) -> None:
-        for timer in timers:
-            if type(timer) is SetTimer:
-                self._timers.set(timer.name, timer.delay_ms, timer.command)
-            else:
-                self._timers.cancel(timer.name)
-
-    def _apply(self, decision: Decision[object]) -> None:
-        apply = self.machine.apply
-        producer, marker = decision.producer, decision.marker
-        for record in decision.records:
-            apply(record if producer is None else TransactionalRecord(producer.producer_id, record))
-        if marker is not None:
-            apply(TransactionEnded(marker.producer_id, marker.is_commit))
-        for unstored in decision.unstored:
-            apply(unstored)
-
     def _perform_when_committed(self, effect: object) -> None:
         if self._uncommitted:
             self._uncommitted[-1].append((None, effect))
@@ -186,13 +172,13 @@ class Shard:
             answer.set_result(outcome)
 
     def _timer_fired(self, command: object) -> None:
-        if not self.is_over and self.settle():
+        if not self.is_over and self.write_staged():
             self._carry_out(self.machine.decide(command, self._clock.wall_ms(), 0), None)
 
     def _refuse(self, decision: Decision[object], error: MillraceError) -> Outcome:
         log.warning("%s: a decision cannot be stored: %s", self.partition.topic_partition, error)
         if self.machine.has_soft_state and (decision.replies or decision.timers):
-            # Soft state has moved on with the decision; what is stored says where the machine really is.
+            # Soft state has moved on with the decision, so the machine has to be loaded again.
             self._loop.call_soon(self._failed, self)
         return error
 
@@ -218,34 +204,42 @@ class Shard:
     def stage(self, records: list[tuple[bytes, bytes | None]], size_bytes: int, answer: StagedAnswer) -> None:
         """Store records that the machine has applied, now or with others of this turn of the loop."""
         if self._staged and self._staged_bytes + size_bytes > self.batch_bytes_max:
-            self.settle()
+            self.write_staged()
             if self.is_over:
-                answer.settled(NotCoordinator(self.partition.topic_partition))
+                answer.stored(NotCoordinator(self.partition.topic_partition))
                 return
         self._staged += records
         self._staged_bytes += size_bytes
         self._staged_answers.append(answer)
         batching = self._batching
         if not (batching.is_worthwhile or batching.is_time_to_try()):
-            self.settle()
+            self.write_staged()
         elif len(self._staged_answers) == 1:
-            batching.at_end_of_turn(self._loop, self.settle)
+            batching.at_end_of_turn(self._loop, self.write_staged)
 
-    def settle(self) -> bool:
+    def write_staged(self) -> bool:
         """Write what is staged, as one batch; False if that failed, which ends this shard."""
         records, answers = self._staged, self._staged_answers
         if not records:
             return True
         self._staged, self._staged_answers, self._staged_bytes = [], [], 0
-        self._batching.came_together(len(answers))
+        if len(answers) > 1:
+            self._batching.came_together(len(answers))
         now_ms = self._clock.wall_ms()
         try:
             batch = memoryview(build_plain_batch(records, now_ms))
-            self._await_commit(self.partition.append(batch, now_ms).last_offset)
+            last_offset = self.partition.append(batch, now_ms).last_offset
+            if self._uncommitted or self.partition.log.high_watermark <= last_offset:
+                self._await_commit(last_offset)
         except Exception as error:
-            # Expected or a bug: the machine has seen what the log may not have, and people wait.
+            # Expected or a bug: the machine has seen what the log may not have, and clients wait.
             is_bug = not isinstance(error, MillraceError)
-            log.error("%s: could not store: %s", self.partition.topic_partition, error, exc_info=is_bug)
+            log.error(
+                "%s: staged records could not be stored: %s",
+                self.partition.topic_partition,
+                error,
+                exc_info=is_bug,
+            )
             try:
                 self._failed(self)
             finally:
@@ -299,17 +293,17 @@ class Shard:
             # Expected or a bug: the machine has seen what the log may not have.
             is_bug = not isinstance(error, MillraceError)
             place = self.partition.topic_partition
-            log.error("%s: could not store a decision: %s", place, error, exc_info=is_bug)
+            log.error("%s: a decision could not be stored: %s", place, error, exc_info=is_bug)
             self._failed(self)
             return False
-        self._await_commit(last_offset)
+        if self._uncommitted or self.partition.log.high_watermark <= last_offset:
+            self._await_commit(last_offset)
         return True
 
     def _await_commit(self, last_offset: int) -> None:
-        """Hold answers back until what was written is committed, unless it is already."""
-        if self._uncommitted or self.partition.log.high_watermark <= last_offset:
-            self._uncommitted.append([])
-            self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
+        """Hold answers back, from now on, until what was written is committed."""
+        self._uncommitted.append([])
+        self.partition.waiting_produces.add(last_offset + 1, self._commit_ended)
 
     def _append_transactional(
         self, piece: list[tuple[bytes, bytes | None]], producer: Producer, now_ms: int
@@ -334,7 +328,7 @@ class Shard:
                 try:
                     self._perform(self, outcome)
                 except Exception:
-                    # A bug there; those behind it wait for the same commit.
+                    # The effect has a bug; those behind it wait for the same commit.
                     log.exception("%s: an effect failed", self.partition.topic_partition)
             elif not answer.done():
                 answer.set_result(outcome)
@@ -345,11 +339,11 @@ class Shard:
                 answer.set_result(NotCoordinator(self.partition.topic_partition))
 
     def end(self) -> None:
-        """Leadership is over, or the machine is not to be trusted any more."""
+        """End this shard, because leadership is over or the machine cannot be trusted any more."""
         if self.is_over:
             return
         self.is_over = True
-        self._timers.clear()
+        self.timers.clear()
         for answers in self._uncommitted:
             self._fail_answers(answers)
         self._uncommitted.clear()
@@ -411,7 +405,7 @@ class Runtime:
         return len(self._loading)
 
     def leadership_changed(self, partition: Partition) -> None:
-        """A partition came, went, or has a leader of a new epoch."""
+        """Load or drop a partition that came, went, or has a leader of a new epoch."""
         if partition.topic != self.topic or self._background is None:
             return
         index = partition.index
@@ -450,11 +444,11 @@ class Runtime:
             try:
                 machine = await self._read(partition, office)
             except Exception:
-                log.exception("%s cannot be loaded, trying again", partition.topic_partition)
+                log.exception("%s cannot be loaded, and is tried again", partition.topic_partition)
                 await asyncio.sleep(RETRY_S)
                 continue
             if partition.leaders_count != office:
-                # Somebody else led meanwhile, and the log may not be what was read.
+                # Another broker led meanwhile, and the log may differ from what was read.
                 continue
             del self._loading[partition.index]
             shard = Shard(
@@ -473,20 +467,20 @@ class Runtime:
         self._loading.pop(partition.index, None)
         current = self._partitions.find(self.topic, partition.index)
         if current is not None:
-            # A topic of the same name may have come, or leadership back, while this one was read.
+            # Meanwhile a topic of the same name may have come, or leadership may have come back.
             self.leadership_changed(current)
 
     async def _read(self, partition: Partition, office: int) -> Machine:
         machine = self._new_machine(partition.index)
         offset = partition.log.log_start_offset
         loop = asyncio.get_running_loop()
-        # What is not committed yet may still vanish, and must not become state before it is.
+        # Records that are not committed yet may still vanish, and must not become state before they are.
         while offset < partition.log.log_end_offset and partition.leaders_count == office:
-            # Asked anew each time: the log may have moved to another data directory.
+            # The log is looked up each time: it may have moved to another data directory.
             found = loading.locate(partition.log, offset, partition.log.high_watermark)
             if found is None:
                 if partition.log.high_watermark >= partition.log.log_end_offset:
-                    # All of it is committed: compaction has left nothing from here on.
+                    # The whole log is committed: compaction has left nothing from here on.
                     break
                 await asyncio.sleep(COMMIT_WAIT_S)
                 continue
@@ -509,7 +503,7 @@ class Runtime:
             and shard.partition.index not in self._loading
         ):
             now = asyncio.get_running_loop().time()
-            # A disk that takes no writes is not asked at every turn: to load is a lot of work.
+            # If a disk takes no writes, wait before the next attempt: loading is a lot of work.
             failed_at = self._failed_at.get(shard.partition.index)
             has_failed_again = failed_at is not None and now - failed_at < 2 * RETRY_S
             self._failed_at[shard.partition.index] = now
@@ -524,4 +518,4 @@ class Runtime:
 
 
 def _nothing_to_do(_shard: Shard, effect: object) -> None:
-    raise AssertionError(f"rules that have no effects decided on one: {effect}")
+    raise AssertionError(f"rules without effects decided on the effect {effect}")

@@ -1,4 +1,4 @@
-"""Those who wait for records that were written together with others of the same turn of the loop."""
+"""Requests that wait for records which were written together with others of the same turn of the loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 class StagedAnswer(Protocol):
-    """Who waits for staged records."""
+    """A request that waits for staged records."""
 
-    def settled(self, error: MillraceError | None) -> None:
-        """They are committed, or will never be."""
+    def stored(self, error: MillraceError | None) -> None:
+        """Answer: the records are committed, or with an error never will be."""
 
 
 class JointAnswer:
-    """Those who wait until records that were written together are committed.
+    """Requests that wait until records which were written together are committed.
 
     They are told in a turn of their own: the commit is noticed in the midst of the partition's work, and an
     answer may let a connection go on with its next request."""
@@ -45,10 +45,10 @@ class JointAnswer:
 
 
 def tell(answers: Sequence[StagedAnswer], error: MillraceError | None) -> None:
-    """What became of the records that they wait for."""
+    """Tell all of them what became of the records that they wait for."""
     for answer in answers:
         try:
-            answer.settled(error)
+            answer.stored(error)
         except Exception:
-            # A bug in that answer: the others wait for theirs.
-            log.exception("one who waited for staged records could not be answered")
+            # That answer has a bug; the others wait for theirs.
+            log.exception("a request that waited for staged records could not be answered")

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
+
+from millrace.coordinator.decision import SetTimer, Timer
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ class TimerLoop(Protocol):
 
 
 class Timers:
-    """Deadlines by name. What is due is handed to `fire`, in the order of the deadlines."""
+    """Deadlines by name. `fire` gets the commands that are due, in the order of their deadlines."""
 
     def __init__(self, loop: TimerLoop, fire: Callable[[object], None]) -> None:
         self._loop = loop
@@ -41,16 +43,19 @@ class Timers:
     def __len__(self) -> int:
         return len(self._due)
 
-    def set(self, name: Hashable, delay_ms: int, command: object) -> None:
-        deadline = self._loop.time() + delay_ms / 1000
-        self._due[name] = (deadline, command)
-        looked_at = self._looked_at.get(name)
-        # Most timers are moved to a later time. Then the look at the old time finds the new one.
-        if looked_at is None or deadline < looked_at:
-            self._push(deadline, name)
-
-    def cancel(self, name: Hashable) -> None:
-        self._due.pop(name, None)
+    def change(self, timers: Sequence[Timer]) -> None:
+        """Set and cancel timers, as a decision has it."""
+        for timer in timers:
+            name = timer.name
+            if type(timer) is not SetTimer:
+                self._due.pop(name, None)
+                continue
+            deadline = self._loop.time() + timer.delay_ms / 1000
+            self._due[name] = (deadline, timer.command)
+            looked_at = self._looked_at.get(name)
+            # Most timers are moved to a later time. Then the look at the old time finds the new one.
+            if looked_at is None or deadline < looked_at:
+                self._push(deadline, name)
 
     def clear(self) -> None:
         self._due.clear()
@@ -96,5 +101,5 @@ class Timers:
             try:
                 self._fire(command)
             except Exception:
-                # A bug in the rules for one of them: the others were promised their time as well.
-                log.exception("what a timer was set for has failed: %s", command)
+                # The rules have a bug for this command; the others were promised their time as well.
+                log.exception("a command that a timer gave has failed: %s", command)

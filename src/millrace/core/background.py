@@ -1,9 +1,10 @@
-"""Everything that runs beside requests has an owner here: it is started, watched, tried again and ended.
+"""Owns everything that runs beside requests: starts the work, watches it, tries it again and ends it.
 
-There are two kinds of work. A loop is kept: it never ends by itself, so when it fails it is begun again,
-after a while that doubles with every failure in a row. It must find its way from what it left behind; what it
-has to put right first is its `reset`. One-off work is started: it ends by itself, and a failure is told and
-counted, no more, because only whoever asked for it knows whether it still makes sense.
+There are two kinds of work. A loop is kept: it never ends by itself, so `Background` begins it again when it
+fails, after a wait that doubles with every failure in a row. The loop must find its way from what it left
+behind; its `reset` puts right what has to be right first. One-off work is started: it ends by itself, and
+`Tasks` logs and counts its failure, no more, because only those who asked for it know whether it still makes
+sense.
 
 A loop may also end. `fatal` errors say that the broker cannot go on. Work that guards data has a `give_up`,
 called when it has failed too often in a row: to fence is better than to pretend. And a loop that returns is
@@ -30,13 +31,13 @@ RETRY_S_MAX: Final = 60.0
 HEALTHY_S: Final = 300.0
 """A loop that ran for so long has recovered: its next failure is its first again."""
 ATTEMPTS_MAX: Final = 6
-"""In a row, by work that may give up: about fifteen seconds."""
+"""Work that may give up does so after this many failures in a row, which take about fifteen seconds."""
 END_S_MAX: Final = 5.0
-"""For tasks to end after they were cancelled. One that does not is left behind."""
+"""How long cancelled tasks have to end; their owner leaves those behind that do not."""
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 StartTask = Callable[[Coroutine[Any, Any, None]], None]
-"""For parts that start one-off work of one kind: its owner gave it a name."""
+"""How a part starts one-off work of one kind, under the name that the work's owner chose."""
 GiveUp = Callable[[BaseException], None]
 
 
@@ -62,15 +63,15 @@ class Tasks:
         return len(self._tasks)
 
     def start(self, name: str, work: Coroutine[Any, Any, T], *, is_awaited: bool = False) -> asyncio.Task[T]:
-        """Run a coroutine until it ends or the owner does. `is_awaited`: expected failures reach whoever
-        waits for the task, and are not told here."""
+        """Run a coroutine until it ends or the owner does. With `is_awaited`, expected failures reach whoever
+        waits for the task, and are not logged here."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = name
         task.add_done_callback(self._expecting if is_awaited else self._ended)
         return task
 
     def starter(self, name: str) -> StartTask:
-        """What a part is given that starts work of this name, and need not know who owns it."""
+        """A function that starts work of this name, for a part that need not know who owns the work."""
 
         def start(work: Coroutine[Any, Any, None]) -> None:
             _ = self.start(name, work)
@@ -145,7 +146,7 @@ class Background(Tasks):
             stop()
 
     async def unless_fatal(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result; broken off by whatever cannot go on meanwhile, which is raised in its place."""
+        """The work's result; if the broker cannot go on meanwhile, this cancels it and raises the reason."""
         task = asyncio.current_task()
         assert task is not None
         self.when_fatal(task.cancel)
@@ -179,8 +180,8 @@ class Background(Tasks):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Somebody else cancelled what it waited for, which must not end it without a word.
-                log.warning("%s: what it waited for was cancelled, and it begins again", name)
+                # Somebody else cancelled what the loop waited for; that must not end the loop silently.
+                log.warning("%s begins again, because what it waited for was cancelled", name)
                 delay_s = RETRY_S * self._chance.uniform(0.5, 1.0)
             except fatal as error:
                 self.cannot_go_on(name, error)
@@ -200,4 +201,4 @@ class Background(Tasks):
 
 
 def _nobody_listens() -> None:
-    """Until somebody does."""
+    """Stands in until `when_fatal` names a listener."""

@@ -1,9 +1,9 @@
 """The identifiers of the house.
 
 Those that are only passed on and compared have types of their own, because mixing two integers is our
-likeliest bug. Offsets and positions are counted with: as types of their own they would need a call after each
-sum, also on the way of every batch. They are plain integers whose names end in `offset` or `position`, and a
-function of log/ that takes both takes one of them by keyword (a test holds that).
+likeliest bug. Code adds and compares offsets and positions: as types of their own they would need a call
+after each sum, also on the path of every batch. They are plain integers whose names end in `offset` or
+`position`, and a function of log/ that takes both takes one of them by keyword (a test checks that).
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ from millrace.core.override import override
 T = TypeVar("T")
 
 THREADS_PER_DISK: Final = 8
-"""Of each kind of work: about as many requests as a disk has use for at once."""
+"""Threads for each kind of work: about as many requests as a disk can use at once."""
 
 
 class Waits(Enum):
     """What work on a data directory waits for."""
 
     SYNC = "sync"
-    """Until written bytes are on the disk."""
+    """For written bytes to reach the disk."""
     READ = "read"
     """For bytes that are not in memory."""
     FILES = "files"
@@ -42,7 +42,7 @@ class LaneFigures(NamedTuple):
     name: str
     queued: int
     oldest_s: float
-    """Since the oldest piece of work that is not done, waiting or under way, was asked for."""
+    """The age of the oldest piece of work that is not done, whether it waits or is under way."""
 
 
 class Lane(Executor):
@@ -86,7 +86,7 @@ class Lane(Executor):
             )
             thread.start()
         except RuntimeError as error:
-            # No thread to be had now. The others will come to it; without any, nobody would.
+            # The system gives no thread now. Other threads will do the work, unless there are none.
             if number == 0:
                 future, _, _ = self._queue.pop()
                 future.set_exception(OSError(f"no thread for {self.name}: {error}"))
@@ -105,7 +105,8 @@ class Lane(Executor):
                 self._under_way[number] = asked_at
             if future.set_running_or_notify_cancel():
                 try:
-                    # In no variable: it would be kept alive until the next work comes, as would these two.
+                    # No variable for the result: it would stay alive until the next work comes, as these two
+                    # would.
                     future.set_result(work())
                 except BaseException as error:  # noqa: BLE001 - goes to whoever waits
                     future.set_exception(error)
@@ -123,7 +124,7 @@ class Lanes:
             )
             for number, path in enumerate(directories)
         ]
-        # Its file is used by one at a time.
+        # One thread, because only one at a time may use the store's file.
         self.metadata = Lane("metadata", 1, ticks)
 
     def of(self, waits: Waits, path: str) -> Lane | None:

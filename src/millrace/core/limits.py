@@ -12,5 +12,4 @@ PARTITIONS_PER_TOPIC_MAX: Final = 10_000
 
 REQUEST_PARTITIONS_MAX: Final = 200_000
 """Topics and partitions that one Produce or Fetch may name: each costs some hundred bytes of memory once
-decoded,
-for as few as three on the wire."""
+decoded, and as few as three on the wire."""

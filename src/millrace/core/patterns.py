@@ -1,7 +1,7 @@
 """Regular expressions over names: topics that members of consumer groups subscribe to, transactional ids.
 
-RE2 is safe to run for anybody: no expression takes more than linear time. What a pattern matches is kept by
-name, so that after a change of topics only new names are looked at.
+RE2 is safe to run for anybody: no expression takes more than linear time. A pattern remembers its answer for
+each name, so that after a change of topics it looks only at new names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import re2
 
 NAMES_PER_STEP: Final = 1_000
-"""Looked at in about a millisecond; then other work of the loop gets its turn."""
+"""So many names take about a millisecond; then other work of the loop gets its turn."""
 MEMORY_PER_PATTERN: Final = 1 << 20
 """An expression whose automaton needs more than this many bytes is refused."""
 LENGTH_MAX: Final = 4_096
@@ -37,7 +37,7 @@ class TopicPattern:
         self._known: dict[str, bool] = {}
 
     def resolve(self, names: Iterable[str]) -> Iterator[frozenset[str] | None]:
-        """What it matches of all these names, after a None for every `NAMES_PER_STEP` new ones."""
+        """The names that the pattern matches, after a None for every `NAMES_PER_STEP` new ones."""
         match = self._matcher.Match
         before = self._known
         known: dict[str, bool] = {}
@@ -55,7 +55,7 @@ class TopicPattern:
 
 
 def check_pattern(text: str) -> None:
-    """Raises InvalidPattern."""
+    """Raise InvalidPattern unless RE2 can read the expression in bounded memory."""
     _compile(text)
 
 

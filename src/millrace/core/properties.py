@@ -10,7 +10,7 @@ _BLANKS: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
-"""Java's. `str.splitlines` would also end a line at a form feed, which is a blank here, and at others."""
+"""Java's line ends. `str.splitlines` knows more of them, such as the form feed, which is a blank here."""
 _SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*([=: \t\f])")
 
 

@@ -26,8 +26,8 @@ class TurnBatching:
 
     def __init__(self) -> None:
         self.is_worthwhile = False
-        """Whether work should wait for others of this turn: the last one brought several pieces that could be
-        done with one call. Where it says no, `is_time_to_try` is to be asked."""
+        """Whether work should wait for others of this turn: the last turn brought several pieces that could
+        be done with one call. Where this says no, ask `is_time_to_try`."""
         self._until_try = TRY_EVERY
         self._most_together = 0
         self._waiting: list[Callable[[], object]] = []
@@ -48,7 +48,7 @@ class TurnBatching:
         self._waiting.append(work)
 
     def came_together(self, count: int) -> None:
-        """So many pieces were done with one call: what the next turn is judged by."""
+        """Note that one call did so many pieces; the next turn is judged by that."""
         if count > self._most_together:
             self._most_together = count
 
@@ -58,7 +58,7 @@ class TurnBatching:
             try:
                 work()
             except Exception:
-                # A bug there; what others left for the end of this turn has still to be done.
-                log.exception("work that waited for the end of a turn")
+                # That work has a bug; what others left for the end of this turn must still be done.
+                log.exception("work that waited for the end of a turn failed")
         self.is_worthwhile = self._most_together > 1
         self._most_together = 0

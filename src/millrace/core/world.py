@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class World:
-    """What requests name: topics and their ids, partitions, settings, later permissions.
+    """What requests name: topics and their ids, partitions, settings.
 
     Whoever changes any of these says so with `changed`, in the same step and before anybody can ask. Whoever
     keeps what a name meant watches, and forgets it."""

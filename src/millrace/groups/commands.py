@@ -16,7 +16,7 @@ NO_GENERATION = -1
 
 
 class Protocol(NamedTuple):
-    """One way of assigning partitions that a member offers, with what it tells the leader for it."""
+    """A way of assigning partitions that a member offers, with what the member tells the leader for it."""
 
     name: str
     metadata: bytes
@@ -37,7 +37,7 @@ class Join:
     protocols: Sequence[Protocol]
     reason: str | None = None
     new_member_id: str
-    """The id for a member that has none; drawn outside, because rules know no chance."""
+    """The id for a member that has none; the caller draws it, because rules know no chance."""
     requires_known_member_id: bool = True
     """From version 4 on a new member is first told its id, so that lost answers leave no ghosts."""
     supports_skipped_assignment: bool = True
@@ -61,13 +61,13 @@ class Joined:
     leader: str
     member_id: str
     members: Sequence[JoinedMember] = ()
-    """For the leader only."""
+    """All members, for the leader only."""
     skip_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """A classic member asks for its assignment; the leader's brings those of all."""
+    """A classic member asks for its assignment; the leader's request brings those of all."""
 
     group_id: str
     generation: int
@@ -96,7 +96,7 @@ class Heartbeat(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """One member that leaves or is sent away; by its instance's name alone if it is static."""
+    """A member that leaves or is sent away; the instance id alone is enough for a static one."""
 
     member_id: str
     instance_id: str | None = None
@@ -111,7 +111,7 @@ class Leave(NamedTuple):
 
 
 class Left(NamedTuple):
-    """For each member in the order asked: None, or why not."""
+    """For each member in the order asked: None, or why it could not leave."""
 
     members: Sequence[tuple[LeavingMember, MillraceError | None]]
 
@@ -174,7 +174,7 @@ class CommittedOffset(NamedTuple):
 
 
 UNSTABLE = CommittedOffset(-1, -1, "", -1, -1, NO_TOPIC_ID)
-"""In place of an offset that an open transaction is about to replace."""
+"""Stands in place of an offset that an open transaction is about to replace."""
 
 
 class FetchOffsets(NamedTuple):
@@ -182,11 +182,11 @@ class FetchOffsets(NamedTuple):
 
     group_id: str
     partitions: Sequence[tuple[str, int]] | None
-    """None: all that the group has."""
+    """None asks for all that the group has."""
     member_id: str | None = None
     member_epoch: int = -1
     require_stable: bool = False
-    """Whether to tell of offsets that an open transaction is about to replace."""
+    """Whether to answer UNSTABLE for offsets that an open transaction is about to replace."""
 
 
 class OffsetsFetched(NamedTuple):

@@ -24,14 +24,14 @@ class GroupNotFound(GroupError):
 
 
 class UnknownMember(GroupError):
-    """The client has to join anew, without an id."""
+    """The group does not know the member, which has to join anew, without an id."""
 
     def __init__(self, group_id: str, member_id: str) -> None:
         super().__init__(f"{member_id or 'a client without a member id'} is no member of group {group_id}")
 
 
 class FencedInstance(GroupError):
-    """Another process has come with the same instance's name: the older one must stop."""
+    """Another process has come with the same instance id: the older one must stop."""
 
     def __init__(self, instance_id: str, member_id: str) -> None:
         super().__init__(f"the static member {instance_id} is no longer known as {member_id}")
@@ -68,7 +68,7 @@ class FencedMemberEpoch(GroupError):
 
 
 class RebalanceInProgress(GroupError):
-    """The member has to join again first."""
+    """The group is rebalancing: the member has to join again first."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"group {group_id} is rebalancing")
@@ -111,14 +111,14 @@ class UnsupportedAssignor(GroupError):
 
 
 class GroupNotEmpty(GroupError):
-    """What was asked can be done to groups without members only."""
+    """The command needs a group without members."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"group {group_id} has members")
 
 
 class SubscribedToTopic(GroupError):
-    """The offsets of a topic that the group reads are not deleted."""
+    """The group reads the topic, so its offsets cannot be deleted."""
 
     def __init__(self, group_id: str, topic: str) -> None:
         super().__init__(f"group {group_id} is subscribed to {topic}")

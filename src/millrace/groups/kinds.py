@@ -10,8 +10,7 @@ from millrace.groups.commands import CommitOffsets
 
 
 class Group(Protocol):
-    """One group: classic or consumer. What is asked here changes nothing, except that `committed` notes a
-    sign of life."""
+    """A classic or a consumer group. Nothing here changes it, but `committed` notes a sign of life."""
 
     group_id: str
 
@@ -28,7 +27,7 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
 
     def check_commit(
         self, *, member_id: str, instance_id: str | None, generation: int
@@ -43,27 +42,27 @@ class Group(Protocol):
     def is_subscribed(self, topic: str) -> bool: ...
 
     def offsets_age_since(self, commit_ms: int) -> int | None:
-        """When the age of an offset begins that was committed at `commit_ms`; None while it does not age."""
+        """From when on an offset that was committed at `commit_ms` ages; None while it does not age."""
 
     def committed(self, member_id: str, now_ms: int) -> tuple[Timer, ...]:
-        """A member has committed offsets, which is a sign of life; the timers to set anew."""
+        """Note a commit of a member as a sign of life; returns the timers to set anew."""
 
     def tombstones(self) -> tuple[Record, ...]:
-        """What removes this group's own records, offsets aside."""
+        """The records that remove this group, except for its offsets."""
 
 
 class ConsumerRules(Protocol):
     """The rules of KIP-848 groups, as the shard calls them."""
 
     def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
-        """A command of the consumer protocol, or a classic one whose group is a consumer group."""
+        """Decide a command of the consumer protocol, or a classic one whose group is a consumer group."""
 
     def apply(self, record: Record) -> None:
-        """A record whose key is one of the ConsumerGroup* classes."""
+        """Apply a record whose key is one of the ConsumerGroup* classes."""
 
     def refusals(self, group: Group, command: CommitOffsets) -> list[MillraceError | None] | None:
-        """For each offset of a commit with an old epoch, why it is refused, or None. None for the whole: all
-        are refused, for the reason that the group gave."""
+        """For each offset of a commit with an old epoch, why it is refused, or None if it may pass. The
+        result is None if all are refused, for the reason that the group gave."""
 
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
         """The timers of a group that was loaded."""

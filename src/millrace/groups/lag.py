@@ -1,8 +1,8 @@
 """How far groups are behind, in messages and in time: exact, from the logs that this broker leads.
 
 Time is the age of the first record that a group has not read. Its timestamp is remembered by offset, so that
-a group that stands still costs nothing; for the others one batch header is read, or a whole batch where a
-group has stopped inside of one.
+a group that stands still costs nothing; for other groups this reads one batch header, or a whole batch where
+a group has stopped inside of one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lag(NamedTuple):
     """How far a group is behind in one partition."""
 
     end_offset: int
-    """What can be read ends here: the high watermark."""
+    """The high watermark, up to which records can be read."""
     messages: int
     time_ms: int | None
     """None if the first unread record has no timestamp, or could not be read."""
@@ -79,7 +79,7 @@ class LagReader:
         return lags
 
     async def _read(self, unread: list[_Unread]) -> list[int | None]:
-        """In the order of `unread`, those of each disk in its own threads."""
+        """Read timestamps, in the order of `unread`, those of each disk in its own threads."""
         loop = asyncio.get_running_loop()
         by_lane: dict[Executor | None, list[_Unread]] = {}
         for each in unread:
@@ -120,13 +120,13 @@ def _age(timestamp: int, now_ms: int) -> int | None:
 
 
 def _read_timestamps(unread: Sequence[_Unread]) -> list[int | None]:
-    """Off the loop: the disk may be slow, and batches may have to be inflated."""
+    """The first unread records' timestamps. Runs off the loop: disks are slow, and batches compressed."""
     timestamps: list[int | None] = []
     for each in unread:
         try:
             timestamps.append(_first_timestamp(each.found, each.offset))
         except (MillraceError, OSError):
-            # The log was compacted, deleted or damaged meanwhile: the next look finds out.
+            # The log was compacted, deleted or damaged meanwhile: the next measurement finds out.
             timestamps.append(None)
     return timestamps
 

@@ -2,11 +2,10 @@
 
 A group is classic or of the consumer protocol (KIP-848). It changes from one to the other by records alone: a
 tombstone of the one and records of the other, applied in order. Behind them a classic group may also bring,
-unstored, who is joining it at the moment.
-
-What `apply` alone changes: the offsets, consumer groups but for what they name as of the moment, the `stored`
-generation of classic groups, and which stored groups there are. All else is soft: a classic group between two
-generations, a group that nobody has stored yet, when members were last heard of, answers kept ready.
+unstored, who is joining it at the moment. Only `apply` changes the offsets, consumer groups except for their
+soft state, the `stored` generation of classic groups, and which stored groups there are. All else is soft
+state: a classic group between two generations, a group that nobody has stored yet, when members were last
+heard of, answers kept ready.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ _EXPIRY: Final = "offset expiry"
 
 
 class CommittingClient(Protocol):
-    """Who commits offsets, as it says."""
+    """Who commits offsets, as its request says."""
 
     @property
     def group_id(self) -> str: ...
@@ -92,7 +91,7 @@ class CommittingClient(Protocol):
 
 
 class GroupMachine:
-    """The stored state of one internal partition, with what its groups are at the moment."""
+    """The stored state of one internal partition, with the soft state of its groups."""
 
     has_soft_state: Final = True
 
@@ -137,7 +136,7 @@ class GroupMachine:
             if group is None or type(group) is ClassicGroup or self.consumer_rules is None:
                 return classic(command, now_ms, token)
             if kind is Join and group.is_empty:
-                # Nobody of the other protocol is left: the group begins anew.
+                # No member of the consumer protocol is left, so the group begins anew.
                 return self._join_instead_of(group, command, now_ms, token)
             return self.consumer_rules.decide(command, now_ms, token)
         shared = self._shared.get(kind)
@@ -169,7 +168,7 @@ class GroupMachine:
             self._add_offsets_only(key.group)
 
     def _add_offsets_only(self, group_id: str) -> None:
-        """A consumer that commits without belonging to a group makes one that only has offsets."""
+        """Add a group that only has offsets, for a consumer that commits without belonging to a group."""
         self.groups[group_id] = ClassicGroup(group_id, self.settings)
 
     def _apply_other(self, record: Applied) -> None:
@@ -183,7 +182,7 @@ class GroupMachine:
                     if group_id not in self.groups:
                         self._add_offsets_only(group_id)
             case Unstored(ClassicGroup() as group):
-                # It is the group that its record tells of, with the requests that it still has to answer.
+                # This is the group of the record before, with the requests that it still has to answer.
                 present = self.classic_group(group.group_id)
                 group.stored = None if present is None else present.stored
                 self.groups[group.group_id] = group
@@ -213,7 +212,7 @@ class GroupMachine:
                 if group_id in self.offsets.by_group:
                     self.groups[group_id] = ClassicGroup(group_id, self.settings)
         elif group is not None and self._is_live:
-            # The group is already there: it has decided on this record.
+            # The group is already there, and has decided on this record itself.
             group.stored = value
         else:
             self.groups[group_id] = ClassicGroup.restored(group_id, value, self.settings)
@@ -327,17 +326,19 @@ class GroupMachine:
 
     def _commit_offsets(self, command: CommitOffsets, now_ms: int) -> Decision[object]:
         group = self.groups.get(command.group_id)
-        error = self.check_commit(group, command)
         timers: tuple[Timer, ...] = ()
         if group is not None:
+            error = group.check_commit(
+                member_id=command.member_id, instance_id=command.instance_id, generation=command.generation
+            )
             if error is not None:
                 return self._commit_some(group, command, error, now_ms)
             if command.generation >= 0:
                 timers = group.committed(command.member_id, now_ms)
-        elif error is not None:
-            if not command.knows_epochs:
-                error = IllegalGeneration(command.group_id, command.generation, current=0)
-            return Decision(error=error)
+        elif command.generation >= 0:
+            if command.knows_epochs:
+                return Decision(error=GroupNotFound(command.group_id))
+            return Decision(error=IllegalGeneration(command.group_id, command.generation, current=0))
         records, errors = commit(command, now_ms=now_ms, metadata_max=self.settings.offset_metadata_max)
         return Decision(records=tuple(records), timers=timers, response=OffsetsCommitted(errors))
 
@@ -367,8 +368,8 @@ class GroupMachine:
         return Decision(records=tuple(records), producer=command.producer, response=OffsetsCommitted(errors))
 
     def _check_transactional_commit(self, command: CommitOffsets) -> MillraceError | None:
-        """Producers of older versions do not say for which member they commit; and a commit is fine while a
-        group waits for its assignment."""
+        """Why a transaction may not commit these offsets, or None. Older producers do not say for which
+        member they commit; and they may commit while a group waits for its assignment."""
         if command.generation < 0 and not command.member_id and command.instance_id is None:
             return None
         group = self.groups.get(command.group_id)
@@ -410,7 +411,7 @@ class GroupMachine:
         )
 
     def _fetch_stable(self, command: FetchOffsets) -> OffsetsFetched:
-        """The same for a consumer that waits for open transactions rather than read again what they
+        """The offsets for a consumer that waits for open transactions rather than read again what they
         commit."""
         offsets = self.offsets
         group_id = command.group_id

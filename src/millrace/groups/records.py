@@ -28,9 +28,9 @@ _BY_KEY: Final[dict[type, RecordSchema]] = {schema.key: schema for schema in GRO
 _OFFSET: Final = 1
 """The type of an offset's key."""
 _OFFSET_VERSION: Final = 4
-"""In which offsets are written."""
+"""The version in which offsets are written."""
 _WRITTEN_VERSIONS: Final[dict[type, int]] = {group_records.GroupMetadataValue: 3}
-"""What Kafka 4.3 writes. All others have one version."""
+"""The versions that Kafka 4.3 writes. All other values have one version."""
 _WITH_EXPIRY: Final = 1
 """The one version of an offset that carries its own expiry."""
 _VALUE: Final = struct.Struct(">hqibq")
@@ -38,7 +38,7 @@ _VALUE: Final = struct.Struct(">hqibq")
 _VALUE_START: Final = struct.Struct(">hqi")
 _TIME: Final = struct.Struct(">q")
 _METADATA_LENGTH_MAX: Final = 5
-"""Bytes that the length of metadata takes."""
+"""How many bytes the length of metadata takes, at most."""
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -70,7 +70,7 @@ def offset_value(offset: int, leader_epoch: int, metadata: bytes, commit_ms: int
 
 
 def offset_bytes_max(key: bytes, metadata: bytes, tags: bytes) -> int:
-    """At most so much a record of an offset takes, but for what every record takes."""
+    """How many bytes a record of an offset takes at most, beside what every record takes."""
     return len(key) + _VALUE.size + _METADATA_LENGTH_MAX + len(metadata) + len(tags)
 
 
@@ -104,9 +104,9 @@ class GroupRecordCodec:
         )
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """None for a type or a version that is not known here; MalformedRequest for damaged bytes."""
+        """The record, or None for an unknown type or version. Raises MalformedRequest for damaged bytes."""
         if len(key) < _INT16.size:
-            raise MalformedRequest(f"a key of {len(key)} bytes")
+            raise MalformedRequest(f"a key of {len(key)} bytes has no type")
         (number,) = _INT16.unpack_from(key)
         schema = _BY_NUMBER.get(number)
         if schema is None:
@@ -118,7 +118,7 @@ class GroupRecordCodec:
         if value is None:
             return Record(message, None)
         if len(value) < _INT16.size:
-            raise MalformedRequest(f"a value of {len(value)} bytes")
+            raise MalformedRequest(f"a value of {len(value)} bytes has no version")
         (version,) = _INT16.unpack_from(value)
         schema = _BY_NUMBER[1] if number == 0 else schema
         if not 0 <= version <= schema.value_version_max:
@@ -140,7 +140,7 @@ def committed_offset(value: OffsetCommitValue) -> CommittedOffset:
 
 
 def stored_offset(committed: CommittedOffset) -> OffsetCommitValue:
-    """The other way round."""
+    """The value of the record that says this."""
     return OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,

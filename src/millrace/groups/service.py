@@ -1,7 +1,7 @@
 """The face of groups to the rest of the broker: where a group lives, its commands, and what there is.
 
-The shell that finds, creates and asks is `coordinator/coordinator.py`. What is added here: groups hear of
-deleted topics, and new members get an id.
+The shell that finds, creates and asks is `coordinator/coordinator.py`. This module adds two things: groups
+hear of deleted topics, and new members get an id.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class Groups:
             new_machine=lambda _: GroupMachine(settings, None if consumers is None else consumers.new_rules),
         )
         self._coordinator = Coordinator(self.topic, self.runtime, GroupMachine)
+        self.submit: Callable[[str, object], Outcome | Answer] = self._coordinator.submit
+        """Gives a command to a group's machine: the outcome (errors as values), or a future for it where
+        something must be stored."""
         self._unsubscribe: Callable[[], None] | None = None
 
     # Life.
@@ -103,10 +106,6 @@ class Groups:
         """The partition of `__consumer_offsets` that holds a group; None while there is no such topic."""
         return self.topic.partition_of(group_id)
 
-    def submit(self, group_id: str, command: object) -> Outcome | Answer:
-        """The outcome of a command (errors as values), or a future for it where something must be stored."""
-        return self._coordinator.submit(group_id, command)
-
     def new_member_id(self, prefix: str) -> str:
         """An id that no member ever had, readable by its beginning."""
         bits = self._chance.getrandbits(128)
@@ -116,11 +115,11 @@ class Groups:
     # What there is.
 
     def machines(self) -> Iterator[GroupMachine]:
-        """The loaded partitions' groups."""
+        """The machines of all partitions that are loaded."""
         return self._coordinator.machines()
 
     def machine_of(self, group_id: str) -> GroupMachine | MillraceError:
-        """The partition that holds a group, or why it cannot be asked here."""
+        """The machine that holds a group, or why it cannot be asked here."""
         return self._coordinator.machine_of(group_id)
 
     def find(self, group_id: str) -> Group | None:

@@ -130,7 +130,7 @@ class DiskFailed(StorageError):
 
 
 class HalfRenamed(DiskFailed):
-    """Some files have their new names and others do not, and the disk does not let it be undone. The next
+    """Some files have their new names and others do not, and the disk does not let us undo that. The next
     start knows what each name means; until then nothing may be written there."""
 
 
@@ -147,18 +147,18 @@ class TooManyOpenFiles(StorageError):
 
 
 class TooLittleMemory(StorageError):
-    """The kernel had nothing left to do it with just now; nothing is wrong with the disk."""
+    """The kernel lacked memory or buffers just now; nothing is wrong with the disk."""
 
 
 class NoSuchDirectory(MillraceError):
     """A path that is none of the broker's data directories."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is none of this broker's data directories")
+        super().__init__(f"{path} is not one of this broker's data directories")
 
 
 class NameTooLong(MillraceError):
-    """A topic whose name leaves no room for what a directory's name has to tell during a move."""
+    """A topic whose name is so long that the directories of a move could not be named."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"the name of the topic {topic} is too long for a move between directories")
@@ -203,9 +203,8 @@ class TopicIdMismatch(MillraceError):
 
 
 def is_shortage(error: StorageError) -> bool:
-    """Whether the process lacked something for a moment, and the disk was not even asked: to be tried again.
-
-    A sync that was begun and failed is none, whatever the reason: the system may not tell a second time."""
+    """Whether the process lacked something for a moment and never asked the disk, so that it may try again. A
+    sync that was begun and failed is never a shortage: the system may not tell a second time."""
     return isinstance(error, TooManyOpenFiles) or (
         isinstance(error, TooLittleMemory) and error.operation == "open"
     )

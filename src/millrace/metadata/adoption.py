@@ -1,5 +1,4 @@
-"""What to do with logs found on disk: which topics to take into the store, and which logs fit to none. No
-I/O.
+"""What to do with logs found on disk: which topics to take into the store, and which logs fit none. No I/O.
 
 Nothing in here ever asks for a deletion: a store that is lost, old or damaged must not cost data.
 """
@@ -33,13 +32,14 @@ class FoundLog(NamedTuple):
 
 @dataclass(slots=True)
 class Adoption:
+    """What to do with the logs that a broker found at its start."""
+
     commands: list[Command] = field(default_factory=list)
     strays: list[FoundLog] = field(default_factory=list)
 
 
 def belongs_to(image: Image) -> Callable[[str, TopicId], bool | None]:
-    """Tells of a log's topic and its id whether they are those of a topic that is there; None if nothing is
-    known of either."""
+    """A function that says whether a topic with this name and id exists; None if the image knows neither."""
 
     def belongs(topic: str, topic_id: TopicId) -> bool | None:
         known = image.topics.get(topic)
@@ -79,7 +79,7 @@ def plan_adoption(
 
 
 def _is_topic(name: str) -> bool:
-    """Whether the directory can be a topic's at all: what else lies there is not ours to touch."""
+    """Whether the directory can be a topic's at all: whatever else lies there is not ours to touch."""
     try:
         check_topic_name(name)
     except InvalidTopicName:
@@ -117,7 +117,7 @@ def _compare(plan: Adoption, topic: TopicState, logs: Sequence[FoundLog], node_i
             # The replica moved to another broker while this one was down.
             plan.strays.append(log)
             continue
-        # With other replicas the election settles epochs; alone, the log is the only witness.
+        # With other replicas the election sees to epochs; for a sole replica, the log is the only witness.
         if state.replicas == (node_id,) and log.latest_epoch > state.leader_epoch:
             raised[log.partition] = log.latest_epoch
     if raised:

@@ -17,7 +17,7 @@ def plan_balance(
 ) -> dict[TopicPartition, tuple[NodeId, ...]]:
     """The replicas of the partitions that have to change, preferred leader first.
 
-    `racks` are those of the brokers that are there; a replica on another one, or on one to be drained, moves
+    `racks` names the brokers that are there; a replica on any other broker, or on a drained one, moves
     away."""
     targets = {node_id: rack for node_id, rack in racks.items() if node_id not in drained}
     board = _Board(targets)
@@ -43,8 +43,8 @@ def plan_fill(
     partitions_max: int | None = None,
     excepted: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, tuple[NodeId, ...]]:
-    """Moves to one broker only, until it has its share of the replicas, or so many partitions are to move;
-    without those `excepted`, which count where they are."""
+    """Moves to one broker only, until it has its share of the replicas or `partitions_max` partitions move.
+    Those in `excepted` stay, and count where they are."""
     board = _Board(racks)
     for name in sorted(assignments):
         board.place(name, assignments[name])
@@ -87,7 +87,7 @@ class _Board:
                     self.move(name, place, self._best_for(name, place))
 
     def spread_over_racks(self) -> None:
-        """Where two replicas share a rack while another rack has none, the later one moves there."""
+        """Move the later one of two replicas that share a rack to a rack that has none."""
         for name, nodes in self.replicas.items():
             for place in range(len(nodes) - 1, 0, -1):
                 others = [self._rack(node) for at, node in enumerate(nodes) if at != place]
@@ -96,12 +96,12 @@ class _Board:
                     self.move(name, place, best)
 
     def even_out_replicas(self) -> None:
-        """From the fullest broker to the emptiest, as long as replicas can go there without losing a rack."""
+        """Move replicas from the fullest broker to the emptiest, as long as no partition loses a rack."""
         while (move := self._next_move()) is not None:
             self.move(*move)
 
     def even_out_leaders(self) -> None:
-        """Leaders by order only: nothing moves for them."""
+        """Spread leaders by the order of replicas alone: nothing moves for them."""
         self.count_leaders()
         for _ in range(len(self.replicas)):
             handed_on = [self.hand_on(nodes) for nodes in self.replicas.values()]
@@ -116,7 +116,7 @@ class _Board:
     def next_move_to(
         self, target: NodeId, excepted: Collection[TopicPartition]
     ) -> tuple[TopicPartition, int, NodeId] | None:
-        """From the fullest broker that has something to give."""
+        """The next move to a broker, from the fullest one that has something to give."""
         for source in sorted(self.held, key=lambda node_id: (-len(self.held[node_id]), node_id)):
             if len(self.held[source]) - len(self.held[target]) <= 1:
                 return None
@@ -175,6 +175,6 @@ class _Board:
         self.held[target][name] = None
 
     def _rack(self, node_id: NodeId) -> str:
-        # A broker without a rack is a rack of its own: nothing is known that it would share.
+        # A broker without a rack counts as a rack of its own: nobody knows what it shares with others.
         rack = self.racks.get(node_id)
         return f"rack {rack}" if rack else f"broker {node_id}"

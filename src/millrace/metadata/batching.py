@@ -19,23 +19,26 @@ from millrace.metadata.store import Compare, Put
 T = TypeVar("T")
 
 COMMANDS_MAX: Final = 100
-"""Decided in one go: more would hold up everything else on the loop."""
+"""So many commands are decided in one go: more would hold up everything else on the loop."""
 
 
 class Step(NamedTuple):
+    """One transaction of the store."""
+
     compares: tuple[Compare, ...]
     puts: tuple[Put, ...]
     deletes: tuple[str, ...]
     begun_as: str = ""
-    """A key that the first step put, and that must be as it was left: nobody has given the whole up since."""
+    """A key that the first step put. It must be unchanged, or somebody has cleared up meanwhile."""
 
 
 class Batch(NamedTuple, Generic[T]):
+    """Some commands as decided, and what has to be committed for them."""
+
     outcomes: list[T | MetadataError]
-    """Of the first commands; the rest did not fit and is for the next batch."""
+    """The outcomes of the first commands; the rest did not fit and is for the next batch."""
     steps: list[Step]
-    """The transactions, in order. Only one of them has compares: what comes before means nothing without
-    it."""
+    """The transactions, in order. Only one of them has compares: those before it mean nothing without it."""
 
 
 def decide_all(
@@ -49,8 +52,8 @@ def decide_all(
 ) -> Batch[T]:
     """Decide as many commands from the `first` on as fit into one transaction, at least one.
 
-    `outcome_of` is given a command's place and the images before and after it, and picks what the caller
-    wants to know. It must not keep the images: there is one for every command."""
+    `outcome_of` gets a command's place and the images before and after it, and picks what the caller wants to
+    know. It must not keep the images: there is one for every command."""
     outcomes: list[T | MetadataError] = []
     merged = _Merged()
     for place in range(first, min(len(commands), first + COMMANDS_MAX)):
@@ -86,7 +89,7 @@ def in_transactions(
         value = encoded.get(update.after)
         if value is None:
             value = encoded[update.after] = records.encode_partition(update.after)
-        # The first one is of the partition itself.
+        # The first compare is about the partition itself.
         puts.append(Put(own[0].key, value))
     if puts:
         yield Step(tuple(compares.values()), tuple(puts), ())
@@ -109,13 +112,13 @@ class _Merged:
         return len(self.early_puts) + len(self.puts) + len(self.deletes) + len(self.late_deletes)
 
     def size_with(self, change: Change) -> int:
-        """Of the transaction if this change were in it; compares are counted by themselves."""
+        """The size of the transaction with this change in it; compares are counted by themselves."""
         writes = len(change.early_puts) + len(change.puts) + len(change.deletes) + len(change.late_deletes)
         return max(self.size + writes, len(self.compares) + len(change.compares))
 
     def add(self, change: Change) -> None:
         for compare in change.compares:
-            # What this batch wrote itself has no revision in the store yet; the first compare covers it.
+            # What this batch itself wrote has no revision in the store yet; the first compare covers it.
             if not (
                 compare.key in self.puts or compare.key in self.early_puts or compare.key in self.deletes
             ):
@@ -144,7 +147,7 @@ class _Merged:
         after = [Step((), (), part) for part in _parts(late, operations_max)]
         if not early:
             return [Step(compares, tuple(puts), tuple(deletes)), *after]
-        # A batch of several steps is of one command alone, and so of one topic.
+        # A batch of several steps belongs to one command alone, and so to one topic.
         topic_id, _ = records.partition_of_key(early[0].key)
         key = records.creation_key(topic_id)
         before = [Step((), part, ()) for part in _parts([Put(key, b""), *early], operations_max)]

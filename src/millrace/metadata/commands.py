@@ -10,11 +10,14 @@ from typing import NamedTuple, TypeAlias
 from millrace.core.ids import Epoch, NodeId, TopicId
 from millrace.metadata.config_definitions import BrokerLayers
 from millrace.metadata.image import BrokerState
+from millrace.metadata.security.commands import SecurityCommand
 from millrace.metadata.store import Compare, LeaseId, Put
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic:
+    """Creates a topic and places its replicas."""
+
     name: str
     topic_id: TopicId
     partition_count: int = -1
@@ -28,7 +31,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Exactly one of the two says which."""
+    """Deletes a topic, which exactly one of the two fields names."""
 
     name: str | None = None
     topic_id: TopicId | None = None
@@ -105,6 +108,8 @@ class ReplaceConfigs:
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
+    """Takes a block of producer ids that nobody else ever gets."""
+
     count: int
 
 
@@ -117,10 +122,12 @@ class SkipProducerIds:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker:
+    """Makes a broker known, under its lease if there is one."""
+
     broker: BrokerState
     lease_id: LeaseId | None
     offline: Mapping[TopicId, Sequence[int]] = field(default_factory=dict)
-    """Replicas that it cannot serve: known from the first moment, so that it is elected for none of them."""
+    """Replicas that it cannot serve, known from the first moment, so that it is elected for none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +141,16 @@ class ReportOffline:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
+    """Takes back the registration of this run of a broker."""
+
     node_id: NodeId
     incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetClusterId:
+    """Gives the cluster an id, unless it has one."""
+
     cluster_id: str
 
 
@@ -156,7 +167,7 @@ class AdoptTopic:
 
 @dataclass(frozen=True, slots=True)
 class RaiseLeaderEpochs:
-    """A log is ahead of the store, which was restored from a backup: the leader's epoch must not go back."""
+    """Raises epochs to those of logs that are ahead of a restored store: leader epochs must not go back."""
 
     topic_id: TopicId
     leader_epochs: Mapping[int, Epoch]
@@ -164,7 +175,7 @@ class RaiseLeaderEpochs:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmDeletion:
-    """A broker has no log of a deleted topic any more."""
+    """Notes that a broker has no log of a deleted topic any more."""
 
     topic_id: TopicId
     node_id: NodeId
@@ -181,8 +192,8 @@ class AlterIsr:
     partition_epoch: int
     isr: Sequence[NodeId]
     broker_epochs: Mapping[NodeId, int] = field(default_factory=dict)
-    """The epochs of the brokers whose logs were found in sync, where they are known: one that has started
-    again since may have an empty disk."""
+    """The epochs of the brokers whose logs were found in sync, where they are known: a broker that has
+    started again since may have an empty disk."""
 
 
 class ElectionKind(enum.IntEnum):
@@ -194,7 +205,7 @@ class ElectionKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElectLeader:
-    """On somebody's request; elections that are due happen by themselves."""
+    """Elects a leader on somebody's request; elections that are due happen by themselves."""
 
     topic: str
     partition: int
@@ -222,7 +233,7 @@ class ClaimController:
 
 @dataclass(frozen=True, slots=True)
 class BeginStop:
-    """The broker is about to stop: it is to lead nothing that another can lead."""
+    """Begins a controlled shutdown: the broker is to lead nothing that another can lead."""
 
     node_id: NodeId
     incarnation: str
@@ -230,8 +241,8 @@ class BeginStop:
 
 @dataclass(frozen=True, slots=True)
 class EndFilling:
-    """A new broker has its share of the replicas, or is to get no more; decided by the controller in this
-    office."""
+    """Notes that a new broker has its share of the replicas, or is to get no more. Only the controller that
+    took office at this revision may say so."""
 
     node_id: NodeId
     controller_revision: int
@@ -239,7 +250,7 @@ class EndFilling:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """A broker that is down will not come back."""
+    """Forgets a broker that is down and will not come back."""
 
     node_id: NodeId
 
@@ -266,6 +277,7 @@ Command: TypeAlias = (
     | BeginStop
     | EndFilling
     | RemoveMember
+    | SecurityCommand
 )
 
 
@@ -290,9 +302,9 @@ class Change:
     puts: tuple[Put, ...] = ()
     deletes: tuple[str, ...] = ()
     early_puts: tuple[Put, ...] = ()
-    """Mean nothing until `puts` are there; may be written before, in several transactions."""
+    """These mean nothing until `puts` are there; they may be written before, in several transactions."""
     late_deletes: tuple[str, ...] = ()
-    """Mean nothing once `deletes` are done; may follow later."""
+    """These mean nothing once `deletes` are done; they may follow later."""
 
     @property
     def is_empty(self) -> bool:

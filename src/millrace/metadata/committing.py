@@ -1,7 +1,7 @@
 """The image of the metadata as this broker has it: follows the store, and commits what is decided on it.
 
-A command is decided on the present image, committed with its compares, and decided again when somebody else
-was faster. What commands there are is the business of `service`.
+It decides a command on the present image, commits the change with its compares, and decides again when
+somebody else was faster. `service` knows which commands there are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from millrace.metadata.store import Compare, Snapshot, Store
 log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX: Final = 20
-"""Of one command against other writers. Each lost race means that somebody else went on."""
+"""How often one command races against other writers. Each lost race means that somebody else went on."""
 RETRY_MS: Final = 100
 RETRY_MS_MAX: Final = 5_000
 OPEN_MS_MAX: Final = 30_000
@@ -43,7 +43,7 @@ CATCH_UP_MS_MAX: Final = 30_000
 """How long a change that is in the store may take to come back through the watch."""
 
 COMMITS_AT_ONCE: Final = 16
-"""Transactions under way when many partitions change: the store writes those that wait together."""
+"""So many transactions are under way when many partitions change: the store writes waiting ones together."""
 
 T = TypeVar("T")
 ImageCallback = Callable[[Image, Image], None]
@@ -51,7 +51,7 @@ ImageCallback = Callable[[Image, Image], None]
 
 @dataclass(slots=True)
 class _Done:
-    """What has become of transactions that are under way side by side."""
+    """What became of transactions that were under way side by side."""
 
     revision: int = 0
     partitions: int = 0
@@ -81,7 +81,7 @@ class CommittedImage:
     async def begin(self, background: Background) -> None:
         """Open the store, load the image, and follow the store in the background."""
         self._replace_image(image_of(await self._open_store()))
-        # A broker that hears nothing of the cluster would act on what is long gone.
+        # A broker that hears nothing of the cluster would act on an old image, so a failure here is fatal.
         self._follower = background.keep(
             "metadata-follow",
             self._follow,
@@ -90,8 +90,8 @@ class CommittedImage:
         )
 
     async def _open_store(self) -> Snapshot:
-        """What the store holds. Brokers may be started together with it, or before it: give it time to come
-        up."""
+        """Open the store and load what it holds. Brokers may start together with the store, or before it, so
+        this gives it time to come up."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OPEN_MS_MAX / 1000
         while True:
@@ -101,7 +101,7 @@ class CommittedImage:
             except StoreRefused as refused:
                 if refused.status not in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or loop.time() >= deadline:
                     raise
-                log.warning("the metadata store does not answer yet, trying again: %s", refused)
+                log.warning("the metadata store does not answer yet, and the broker tries again: %s", refused)
             await asyncio.sleep(self._chance.uniform(0.5, 1.0))
 
     async def close(self) -> None:
@@ -110,8 +110,8 @@ class CommittedImage:
         await self._store.close()
 
     def subscribe(self, callback: ImageCallback) -> Callable[[], None]:
-        """Call back with (old, new) after every change, on the loop, before commands return. Returns the
-        undoing.
+        """Call back with (old, new) after every change, on the loop, before commands return. Returns a
+        function that ends this.
 
         The callback must neither block nor raise."""
         self._callbacks.append(callback)
@@ -131,8 +131,8 @@ class CommittedImage:
         validate_only: bool = False,
         is_local: bool = True,
     ) -> list[T | MetadataError]:
-        """Decide, commit and wait until the image has it. `is_local`: also until this broker has made it
-        so."""
+        """Decide and commit commands, and wait until the image has them; with `is_local` also until this
+        broker has made that image so."""
         outcomes: list[T | MetadataError] = []
         revision = 0
         attempts = 0
@@ -175,13 +175,13 @@ class CommittedImage:
         while True:
             image = self.image
             if controller_revision and image.controller_revision != controller_revision:
-                # Somebody else is in office, who sees to the rest.
+                # Another controller is in office, and sees to the rest.
                 return count
             updates = plan(image)
             if not updates:
                 return count
             done = _Done()
-            # Encoded one by one while others are under way: the store need not wait for us, nor we for it.
+            # Steps are encoded while others are under way: neither store nor broker waits for the other.
             steps = in_transactions(updates, guards, operations_max=self._store.operations_max)
             for outcome in await asyncio.gather(
                 *(self._commit_each(steps, done) for _ in range(COMMITS_AT_ONCE)), return_exceptions=True
@@ -198,7 +198,7 @@ class CommittedImage:
             await self.wait_for_revision(revision)
 
     async def _commit_each(self, steps: Iterator[Step], done: _Done) -> None:
-        """One transaction after the other, of those that nobody else has taken; none after a failure."""
+        """Commit one transaction after the other, as long as some are left and none has failed."""
         for step in steps:
             if done.is_failed:
                 return
@@ -241,7 +241,7 @@ class CommittedImage:
     # Following.
 
     async def _follow(self) -> None:
-        """Fold what the store reports; reload what was missed; outlive any outage of the store."""
+        """Fold what the store reports, reload what was missed, and outlive any outage of the store."""
         delay_ms = RETRY_MS
         while True:
             try:
@@ -249,10 +249,14 @@ class CommittedImage:
                     delay_ms = RETRY_MS
                     self._replace_image(fold(self.image, change))
             except WatchLost as lost:
-                log.warning("reloading the metadata: %s", lost)
+                log.warning("the broker loads the metadata again: %s", lost)
                 await self._reload()
             except StoreUnavailable as error:
-                log.warning("the metadata store does not answer, trying again in %d ms: %s", delay_ms, error)
+                log.warning(
+                    "the metadata store does not answer, and the broker tries again in %d ms: %s",
+                    delay_ms,
+                    error,
+                )
                 await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
 
@@ -260,7 +264,7 @@ class CommittedImage:
         try:
             snapshot = await self._store.load()
         except StoreUnavailable:
-            # The next watch fails in the same way, and waits.
+            # The next watch fails in the same way, and then waits.
             return
         if snapshot.revision < self.image.revision:
             raise StoreWentBack(seen=self.image.revision, found=snapshot.revision)
@@ -285,4 +289,4 @@ class CommittedImage:
 
 
 async def _at_once(_revision: int) -> None:
-    """Nobody makes images so, or not yet: there is nothing to wait for."""
+    """Stands in while no reconciler makes images so: there is nothing to wait for."""

@@ -64,6 +64,7 @@ from millrace.metadata.errors import (
 from millrace.metadata.image import BrokerState, Image, PartitionState, TopicState, collision_name
 from millrace.metadata.leadership import decide_alter_isr, decide_election, decide_reassignment
 from millrace.metadata.placement import place_replicas
+from millrace.metadata.security.rules import decide_security
 from millrace.metadata.store import ABSENT, ChangeBatch, Compare, KeyChange, Put
 from millrace.metadata.topic_names import check_topic_name
 
@@ -120,11 +121,12 @@ def decide(image: Image, command: Command, policy: Policy) -> Change:
             return _end_filling(image, command)
         case RemoveMember():
             return _remove_member(image, command)
+        case _:
+            return decide_security(image.security, command)
 
 
 def as_batch(image: Image, change: Change) -> ChangeBatch:
-    """The change as the store would report it: folded into the image it shows the outcome before it is
-    written."""
+    """The change as the store would report it: folded into the image, it shows the outcome beforehand."""
     revision = image.revision + 1
     puts = (KeyChange(put.key, put.value, revision) for put in (*change.early_puts, *change.puts))
     deletes = (KeyChange(key, None, revision) for key in (*change.deletes, *change.late_deletes))
@@ -194,7 +196,7 @@ def _delete_topic(image: Image, command: DeleteTopic, policy: Policy) -> Change:
     deletes = [key]
     if (guard := records.name_guard_key(topic.name)) is not None:
         deletes.append(guard)
-    # Proof for the brokers, also for one that is down now, that these logs are not wanted any more.
+    # This record proves to all brokers, also to those that are down now, that these logs are to go.
     proof = Put(
         records.deleted_topic_key(topic.topic_id), records.encode_deleted_topic(topic.name, sorted(brokers))
     )
@@ -304,7 +306,7 @@ def _new_partitions(topic_id: TopicId, first: int, replicas: Sequence[tuple[Node
 
 
 def _racks(image: Image) -> dict[NodeId, str | None]:
-    """Of the brokers that take new replicas: all but those about to stop, unless there are no others."""
+    """The racks of brokers that take new replicas: those about to stop do so if there are no others."""
     racks = {node_id: broker.rack for node_id, broker in image.brokers.items()}
     staying = {node_id: rack for node_id, rack in racks.items() if node_id not in image.stopping}
     return staying or racks
@@ -357,7 +359,7 @@ def _register_broker(image: Image, command: RegisterBroker, policy: Policy) -> C
     broker = command.broker
     present = image.brokers.get(broker.node_id)
     if present is not None and present.incarnation != broker.incarnation:
-        # Who holds the lock on a data directory is the successor of whoever registered it before.
+        # Whoever holds the lock on a data directory is the successor of the broker that registered it.
         is_successor = any(directory in present.directory_ids for directory in broker.directory_ids)
         if present.directory_ids and not is_successor:
             raise NodeIdInUse(broker.node_id, present.incarnation)
@@ -365,7 +367,7 @@ def _register_broker(image: Image, command: RegisterBroker, policy: Policy) -> C
     broker = replace(broker, lease_id=command.lease_id)
     puts = [Put(key, records.encode_broker(broker), command.lease_id)]
     if command.lease_id is not None:
-        # What stays of it when the lease ends.
+        # This record stays when the lease ends.
         puts.append(Put(records.member_key(broker.node_id), records.encode_member(broker)))
         if policy.is_filling_enabled and broker.node_id not in image.members and image.topics:
             # A broker that was emptied on purpose is a member, and stays empty.
@@ -402,7 +404,7 @@ def _claim_controller(image: Image, command: ClaimController) -> Change:
     if image.controller_id is not None:
         return Change()
     broker = _registered(image, command.node_id, command.incarnation)
-    # Under the broker's own lease: one that is out of the cluster does not rule it either.
+    # The office hangs on the broker's own lease: a broker that is out of the cluster must not rule it.
     put = Put(records.CONTROLLER_KEY, records.encode_controller(broker.node_id), broker.lease_id)
     compares = (
         Compare(records.CONTROLLER_KEY, ABSENT),
@@ -424,7 +426,7 @@ def _begin_stop(image: Image, command: BeginStop) -> Change:
 def _end_filling(image: Image, command: EndFilling) -> Change:
     revision = image.filling.get(command.node_id)
     if revision is None or image.controller_revision != command.controller_revision:
-        # Done already, or the business of somebody else by now.
+        # The filling has ended already, or another controller decides about it by now.
         return Change()
     key = records.filling_key(command.node_id)
     compares = (
@@ -455,7 +457,7 @@ def _registered(image: Image, node_id: NodeId, incarnation: str) -> BrokerState:
     return broker
 
 
-# Logs that were there before the store knew of them.
+# Logs that the store does not know yet.
 
 
 def _adopt_topic(image: Image, command: AdoptTopic) -> Change:

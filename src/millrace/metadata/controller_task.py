@@ -1,13 +1,14 @@
 """The controller: one broker at a time, under its own lease, that sees to it that partitions are led.
 
 It only reacts: to brokers that come and go, to topics that change, and from time to time to leaders that are
-not the preferred ones. The rules are in `leadership`. Whoever is not the controller any more cannot write,
-because every change compares the revision at which it took office.
+not the preferred ones. The rules are in `leadership`. A broker that is not the controller any more cannot
+write, because every change compares the revision at which its controller took office.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -56,17 +57,17 @@ class ControllerTask:
         self._incarnation = incarnation
         self._settings = settings
         self._changed = asyncio.Event()
-        self._settled: Image | None = None
-        """The image up to which all is settled by this broker, while it is the controller."""
+        self._checked: Image | None = None
+        """The image up to which this broker has assigned leaders, while it is the controller."""
         self._office_revision = 0
         self._next_rebalance_s = 0.0
         self._leftovers: dict[TopicId, tuple[Leftover, float]] = {}
-        """What was unfinished when this controller last looked, and since when it has been as it is."""
+        """What was unfinished when this controller last looked, and since when it has been unchanged."""
 
     async def run(self) -> None:
         unsubscribe = self._metadata.subscribe(lambda old, new: self._changed.set())
         loop = asyncio.get_running_loop()
-        self._settled = None
+        self._checked = None
         self._next_rebalance_s = loop.time() + self._settings().rebalance_interval_ms / 1000
         try:
             while True:
@@ -74,77 +75,69 @@ class ControllerTask:
                 now_s = loop.time()
                 is_rebalance_due = now_s >= self._next_rebalance_s
                 if is_rebalance_due:
-                    # Whoever the controller is: to wait for a time that is past is not to sleep at all.
+                    # Also on brokers that are not the controller: to wait for a time in the past is not to
+                    # sleep at all.
                     self._next_rebalance_s = now_s + self._settings().rebalance_interval_ms / 1000
                 delay_s = max(self._next_rebalance_s - now_s, 0.0)
                 try:
                     await self._step(is_rebalance_due=is_rebalance_due)
                 except MetadataError as error:
                     log.warning("the controller tries again in %d ms: %s", RETRY_MS, error)
-                    self._settled = None
+                    self._checked = None
                     delay_s = RETRY_MS / 1000
-                await self._wait(delay_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(delay_s):
+                        await self._changed.wait()
         finally:
             unsubscribe()
-
-    async def _wait(self, delay_s: float) -> None:
-        try:
-            async with asyncio.timeout(delay_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     async def _step(self, *, is_rebalance_due: bool) -> None:
         metadata = self._metadata
         broker = metadata.image.brokers.get(self._node_id)
         if broker is None or broker.incarnation != self._incarnation:
-            self._settled = None
+            self._checked = None
             return
         if metadata.image.controller_id is None and self._node_id not in metadata.image.stopping:
             await metadata.claim_controller(self._node_id, self._incarnation)
         image = metadata.image
         if image.controller_id != self._node_id:
-            self._settled = None
+            self._checked = None
             return
         if image.controller_revision != self._office_revision:
             log.info("this broker is the controller now", extra={"epoch": image.controller_revision})
             self._office_revision = image.controller_revision
-            self._settled = None
+            self._checked = None
             self._leftovers = {}
-        await self._settle(image)
+        topics = self._topics_to_check(image)
+        count = await metadata.assign_leaders(topics, controller_revision=self._office_revision)
+        self._checked = image
+        if count:
+            log.info("partitions have new leaders or in-sync replicas", extra={"partitions": count})
         if metadata.image.filling:
             await self._fill()
         if is_rebalance_due:
             await self._clear_up()
             await self._rebalance()
 
-    async def _settle(self, image: Image) -> None:
-        count = await self._metadata.settle(
-            self._topics_to_check(image), controller_revision=self._office_revision
-        )
-        self._settled = image
-        if count:
-            log.info("partitions have new leaders or in-sync replicas", extra={"partitions": count})
-
     def _topics_to_check(self, image: Image) -> Callable[[Image], Iterable[TopicState]] | None:
-        """Only what changed, unless a change of brokers or of settings may touch everything."""
-        settled = self._settled
+        """The topics that changed; None for all, if a change of brokers or settings may touch everything."""
+        checked = self._checked
         if (
-            settled is None
-            or settled.brokers is not image.brokers
-            or settled.stopping is not image.stopping
-            or settled.offline is not image.offline
-            or _default_settings_revision(settled) != _default_settings_revision(image)
+            checked is None
+            or checked.brokers is not image.brokers
+            or checked.stopping is not image.stopping
+            or checked.offline is not image.offline
+            or _default_settings_revision(checked) != _default_settings_revision(image)
         ):
             return None
-        difference = settled.topics_by_id.difference(image.topics_by_id)
+        difference = checked.topics_by_id.difference(image.topics_by_id)
         changed: list[TopicId] = [*difference.added, *difference.changed]
         return lambda now: [
             topic for topic_id in changed if (topic := now.topics_by_id.get(topic_id)) is not None
         ]
 
     async def _fill(self) -> None:
-        """Begin the next moves to new brokers; whatever ends a move changes the image, and brings us here."""
+        """Begin the next moves to new brokers. The end of a move changes the image, and leads here again."""
         settings = self._settings()
         metadata, office = self._metadata, self._office_revision
         if not settings.is_filling_enabled:
@@ -163,8 +156,8 @@ class ControllerTask:
     async def _clear_up(self) -> None:
         """Remove partitions of creations and deletions that were cut short: broker and client may be gone.
 
-        Time does not make it safe, it only spares creations that are slow: one whose beginning was removed
-        cannot end, and begins anew."""
+        The waiting time is not what makes this safe, it only spares slow creations: a creation whose
+        beginning was removed cannot end, and begins anew."""
         now_s = asyncio.get_running_loop().time()
         known = self._leftovers
         self._leftovers = {}
@@ -175,7 +168,7 @@ class ControllerTask:
                 self._leftovers[leftover.topic_id] = (leftover, since_s)
             elif await self._metadata.clear_up(leftover, controller_revision=self._office_revision):
                 log.info(
-                    "partitions that no topic counts are removed from the store",
+                    "the controller removed partitions that no topic counts",
                     extra={"topic_id": format_topic_id(leftover.topic_id), "partitions": len(leftover.keys)},
                 )
 

@@ -1,17 +1,16 @@
-"""Who leads a partition and who is in sync: one partition's state and who is there in, its next state out. No
-I/O.
+"""Who leads a partition and who is in sync: takes one partition's state and the brokers that are there, and
+gives its next state. No I/O.
 
-What holds after every step, whatever happens: a leader epoch has one leader; a leader comes from the ISR,
+This holds after every step, whatever happens: a leader epoch has one leader; a leader comes from the ISR,
 from the eligible replicas, or is the last leader coming back when neither has anybody, and anybody else only
 where unclean elections are allowed; epochs only grow. Nobody leads exactly while the ISR is empty.
 
 Why eligible replicas are safe (KIP-966): a replica becomes one only while the ISR is smaller than
-min.insync.replicas, and then the high watermark does not move. So it holds everything below it.
-
-Where one in sync is enough, that protects nobody: the last one left may be registered and yet be gone, and
-come back without what it had not flushed. So nobody else takes others out of the ISR for its sake; it does so
-itself, which proves that it is there (`is_left_to_leader`). Until then nothing is committed without them, and
-whoever of them comes back intact may lead.
+min.insync.replicas, and then the high watermark does not move. So it holds everything below it. Where one
+replica in sync is enough, that protects nobody: the last one left may be registered and yet be gone, and come
+back without what it had not flushed. So only that last one takes the others out of the ISR, which proves that
+it is there (`is_left_to_leader`). Until then nothing is committed without the others, and any of them that
+comes back intact may lead.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class ElectionRules(NamedTuple):
 
 
 def standing_of(image: Image, *, without: NodeId | None = None) -> Standing:
-    """As the image has it; `without` is counted as gone."""
+    """The brokers as the image has them; `without` counts as gone."""
     live = frozenset(node_id for node_id in image.brokers if node_id != without)
     return Standing(live, frozenset(node_id for node_id in live if node_id not in image.stopping))
 
@@ -49,8 +48,8 @@ def reduced(standing: Standing, offline: frozenset[NodeId]) -> Standing:
     return Standing(standing.live - offline, standing.willing - offline) if offline else standing
 
 
-def is_settled(state: PartitionState, standing: Standing) -> bool:
-    """Whether nothing needs to change, in the usual case: quick, and never wrongly true."""
+def is_up_to_date(state: PartitionState, standing: Standing) -> bool:
+    """Whether nothing needs to change: a quick check for the usual case, which is never wrongly true."""
     return (
         state.leader in state.isr
         and standing.willing.issuperset(state.isr)
@@ -60,35 +59,51 @@ def is_settled(state: PartitionState, standing: Standing) -> bool:
 
 
 def is_left_to_leader(remaining_count: int, *, replica_count: int, min_isr: int) -> bool:
-    """Whether only the leader takes others out of an ISR of which so many remain: if it would be alone, and
-    if nobody would stay eligible beside it."""
+    """Whether only the leader may take others out of an ISR of which so many remain: if it would be alone,
+    and nobody would stay eligible beside it."""
     return remaining_count == 1 and min(min_isr, replica_count) <= 1
 
 
-def settle(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
-    """Take lost and stopping brokers out of the ISR, finish what can be finished, and see that somebody leads
-    if anybody may."""
-    return _advance(state, _settle(state, standing, rules))
+def elect(
+    state: PartitionState, standing: Standing, rules: ElectionRules, *, before: PartitionState | None = None
+) -> PartitionState:
+    """Take lost and stopping brokers out of the ISR, finish a reassignment that can be finished, and elect a
+    leader if anybody may lead. The change is numbered as one of the state `before`, where another is
+    given."""
+    # A stopping broker stays as long as it is the last one.
+    isr = _of(state.isr, standing.willing) or _of(state.isr, standing.live)
+    if isr != state.isr and is_left_to_leader(
+        len(isr), replica_count=len(state.replicas), min_isr=rules.min_isr
+    ):
+        # A reassignment that could end now ends when the leader has changed the ISR.
+        (last,) = isr
+        after = state if state.leader == last else state._replace(leader=last, last_leader=NO_LEADER)
+    else:
+        after = _with_isr(state, isr, rules)
+        if after.adding or after.removing:
+            after = _finish_reassignment(after, standing)
+        after = _with_leader(after, standing, rules)
+    return _advance(state if before is None else before, after)
 
 
 def withdraw(
     state: PartitionState, node_id: NodeId, standing: Standing, rules: ElectionRules, *, is_empty: bool
 ) -> PartitionState:
-    """Settle without a replica that may have lost records (all of them, if `is_empty`): it is neither in sync
-    nor eligible."""
+    """As `elect`, without a replica that may have lost records (all of them, if `is_empty`): it is neither in
+    sync nor eligible."""
     assert node_id not in standing.live, node_id
     changed = state._replace(isr=_but(state.isr, node_id), eligible=_but(state.eligible, node_id))
     if state.leader == node_id:
         changed = changed._replace(leader=NO_LEADER, last_leader=node_id)
     if is_empty and changed.last_leader == node_id:
         changed = changed._replace(last_leader=NO_LEADER)
-    return _advance(state, _settle(changed, standing, rules))
+    return elect(changed, standing, rules, before=state)
 
 
-def settle_without(
+def elect_without(
     state: PartitionState, offline: frozenset[NodeId], standing: Standing, rules: ElectionRules
 ) -> PartitionState:
-    """Settle without replicas on disks that have failed: what they have may not be what they promised. One
+    """As `elect`, without replicas on failed disks: what they have may not be what they promised. The one
     that led last may lead again when its disk is back, if nobody else can be trusted."""
     changed = state._replace(
         isr=tuple(node_id for node_id in state.isr if node_id not in offline),
@@ -96,13 +111,13 @@ def settle_without(
     )
     if state.leader in offline:
         changed = changed._replace(leader=NO_LEADER, last_leader=state.leader)
-    return _advance(state, _settle(changed, reduced(standing, offline), rules))
+    return elect(changed, reduced(standing, offline), rules, before=state)
 
 
 def alter_isr(
     state: PartitionState, isr: Sequence[NodeId], standing: Standing, rules: ElectionRules
 ) -> PartitionState:
-    """The ISR as its leader wants it, which is in it; a reassignment that waited for it is finished."""
+    """Set the ISR as its leader wants it, and finish a reassignment that waited for that."""
     assert state.leader in isr, (state.leader, isr)
     in_order = tuple(node_id for node_id in state.replicas if node_id in isr)
     changed = _finish_reassignment(_with_isr(state, in_order, rules), standing)
@@ -110,7 +125,7 @@ def alter_isr(
 
 
 def prefer(state: PartitionState, standing: Standing) -> PartitionState | None:
-    """Led by its first replica, or None if that one cannot lead now."""
+    """Let the first replica lead; None if it cannot lead now."""
     preferred = state.replicas[0]
     if preferred not in state.isr or preferred not in standing.willing:
         return None
@@ -118,15 +133,15 @@ def prefer(state: PartitionState, standing: Standing) -> PartitionState | None:
 
 
 def elect_any(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState | None:
-    """Led by whoever is there, with the loss of records that may mean; None if nobody is there."""
-    settled = settle(state, standing, rules._replace(is_unclean_allowed=True))
-    return None if settled.leader == NO_LEADER else settled
+    """Let any replica lead that is there, even if records are lost by that; None if nobody is there."""
+    elected = elect(state, standing, rules._replace(is_unclean_allowed=True))
+    return None if elected.leader == NO_LEADER else elected
 
 
 def reassign(
     state: PartitionState, target: Sequence[NodeId], standing: Standing, rules: ElectionRules
 ) -> PartitionState:
-    """Begin to move to these replicas, in this order; or go elsewhere, if it moves already."""
+    """Begin to move to these replicas, in this order, or give a move that is under way another target."""
     originals = [node_id for node_id in state.replicas if node_id not in state.adding]
     leaving = [node_id for node_id in state.replicas if node_id not in target]
     changed = state._replace(
@@ -141,7 +156,7 @@ def reassign(
 def cancel_reassignment(
     state: PartitionState, standing: Standing, rules: ElectionRules
 ) -> PartitionState | None:
-    """Back to the replicas from before, or None if none of those is in sync."""
+    """Go back to the replicas from before the move; None if none of those is in sync."""
     isr = tuple(node_id for node_id in state.isr if node_id not in state.adding)
     if not isr and state.isr:
         return None
@@ -149,19 +164,6 @@ def cancel_reassignment(
     eligible = tuple(node_id for node_id in state.eligible if node_id in replicas)
     changed = state._replace(replicas=replicas, isr=isr, eligible=eligible, adding=(), removing=())
     return _advance(state, _with_leader(changed, standing, rules))
-
-
-def _settle(state: PartitionState, standing: Standing, rules: ElectionRules) -> PartitionState:
-    # A stopping broker stays as long as it is the last one.
-    isr = _of(state.isr, standing.willing) or _of(state.isr, standing.live)
-    if isr != state.isr and is_left_to_leader(
-        len(isr), replica_count=len(state.replicas), min_isr=rules.min_isr
-    ):
-        # A move that could end now ends when the leader has spoken.
-        (last,) = isr
-        return state if state.leader == last else state._replace(leader=last, last_leader=NO_LEADER)
-    changed = _finish_reassignment(_with_isr(state, isr, rules), standing)
-    return _with_leader(changed, standing, rules)
 
 
 def _with_isr(state: PartitionState, isr: tuple[NodeId, ...], rules: ElectionRules) -> PartitionState:
@@ -192,25 +194,25 @@ def _with_leader(state: PartitionState, standing: Standing, rules: ElectionRules
     in_sync = _first(state.replicas, state.isr, standing)
     if in_sync is not None:
         return state._replace(leader=in_sync, last_leader=NO_LEADER)
-    # Whoever was in sync is gone, and eligible now: nobody is there who could move the high watermark.
+    # All replicas in sync are gone, and become eligible: nobody is left who could move the high watermark.
     state = _with_isr(state, (), rules)
     elected = _first(state.replicas, state.eligible, standing)
     if elected is None and rules.is_unclean_allowed:
         elected = _first(state.replicas, state.replicas, standing)
     if elected is None and not state.eligible:
-        # Nobody can be trusted any more; the last leader at least had all that anybody was promised.
+        # No replica can be trusted any more; the last leader at least had all that anybody was promised.
         elected = _first(state.replicas, (state.last_leader,), standing)
     if elected is None:
         last_leader = state.last_leader if state.leader == NO_LEADER else state.leader
         return state._replace(leader=NO_LEADER, last_leader=last_leader)
     if elected not in state.eligible:
-        # Its log is the truth from now on, and nobody else's.
+        # The elected replica's log is the truth from now on, and nobody else's.
         state = state._replace(eligible=())
     led = state._replace(leader=elected, last_leader=NO_LEADER)
     if len(state.eligible) > 1 and is_left_to_leader(
         1, replica_count=len(state.replicas), min_isr=rules.min_isr
     ):
-        # All of them have what it has, until it says that it goes on without them.
+        # All eligible replicas have what the leader has, until it says that it goes on without them.
         return led._replace(isr=state.eligible, eligible=())
     return _with_isr(led, (elected,), rules)
 

@@ -108,7 +108,7 @@ class NoEligibleLeader(MetadataError):
 
 
 class NoReassignment(MetadataError):
-    """There is nothing to cancel: the partition does not move."""
+    """A move cannot be cancelled, because the partition does not move."""
 
 
 class BrokerAlive(MetadataError):
@@ -123,6 +123,56 @@ class NotAMember(MetadataError):
         self.node_id = node_id
 
 
+# Security.
+
+
+class InvalidSecurityChange(MetadataError):
+    """A role, quota or tenant that cannot be, or not beside the others."""
+
+
+class RoleExists(MetadataError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a role {name!r} already")
+        self.name = name
+
+
+class UnknownRole(MetadataError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no role {name!r}")
+        self.name = name
+
+
+class TenantExists(MetadataError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a tenant {name!r} already")
+        self.name = name
+
+
+class UnknownTenant(MetadataError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no tenant {name!r}")
+        self.name = name
+
+
+class UnknownCredential(MetadataError):
+    def __init__(self, user: str, mechanism: str) -> None:
+        super().__init__("Attempt to delete a user credential that does not exist")
+        self.user = user
+        self.mechanism = mechanism
+
+
+class TokenExists(MetadataError):
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"there is a delegation token {token_id} already")
+        self.token_id = token_id
+
+
+class UnknownToken(MetadataError):
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"there is no delegation token {token_id}")
+        self.token_id = token_id
+
+
 # Between brokers.
 
 
@@ -134,7 +184,7 @@ class IneligibleReplica(MetadataError):
     """A replica that cannot be in sync: it is not there, about to stop, or has started again since."""
 
 
-# Who we are.
+# Identity of broker and cluster.
 
 
 class ClusterMismatch(MetadataError):
@@ -166,7 +216,7 @@ class Conflict(MetadataError):
     """A commit's comparison did not hold: somebody else changed one of the keys. Decide again."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        super().__init__(f"changed by somebody else: {', '.join(keys)}")
+        super().__init__(f"somebody else changed one of {', '.join(keys)}")
         self.keys = tuple(keys)
 
 

@@ -1,8 +1,8 @@
-"""New brokers are given their share of the replicas, few partitions at a time: an image in, the next moves
-out. No I/O.
+"""Gives new brokers their share of the replicas, few partitions at a time. No I/O: an image goes in, the next
+moves come out.
 
-That a broker is to be filled stands in the store, from its first registration on, and how far it is follows
-from where the replicas are. So whoever is the controller goes on where the last one stopped.
+The store says which brokers are to be filled, from their first registration on, and the places of the
+replicas say how far that is. So a new controller goes on where the last one stopped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Board:
     def __init__(self, image: Image) -> None:
         self.assignments: dict[TopicPartition, tuple[NodeId, ...]] = {}
         self.not_to_be_moved: dict[TopicPartition, None] = {}
-        """They move already, or nobody is there to copy them from."""
+        """Partitions that move already, or that nobody is there to copy from."""
         for topic in image.topics.values():
             for number, state in enumerate(topic.partitions):
                 name = TopicPartition(topic.name, number)

@@ -1,5 +1,4 @@
-"""Folds the store's changes into an image. The only place where images are made; a start folds everything
-there is."""
+"""Folds the store's changes into an image. No other place makes images; a start folds everything there is."""
 
 from __future__ import annotations
 
@@ -21,6 +20,8 @@ from millrace.metadata.image import (
     TopicState,
     collision_name,
 )
+from millrace.metadata.security import records as security_records
+from millrace.metadata.security.fold import fold_security
 from millrace.metadata.store import ChangeBatch, KeyChange, Snapshot
 from millrace.metadata.topic_names import is_internal
 
@@ -30,7 +31,13 @@ T = TypeVar("T")
 def image_of(snapshot: Snapshot) -> Image:
     """The image of a whole store."""
     changes = (KeyChange(key, entry.value, entry.mod_revision) for key, entry in snapshot.entries.items())
-    return _fold(EMPTY, snapshot.revision, changes)
+    image = _fold(EMPTY, snapshot.revision, changes)
+    revision = snapshot.revision
+    # Whatever was remembered of security is of another time, also if nothing of it is left.
+    security = replace(
+        image.security, access_revision=revision, quota_revision=revision, credential_revision=revision
+    )
+    return replace(image, security=security)
 
 
 def fold(image: Image, batch: ChangeBatch) -> Image:
@@ -52,6 +59,7 @@ class _Edits:
     configs: list[KeyChange] = field(default_factory=list)
     deleted: dict[TopicId, DeletedTopic | None] = field(default_factory=dict)
     creations: dict[TopicId, int | None] = field(default_factory=dict)
+    security: list[KeyChange] = field(default_factory=list)
     single: list[KeyChange] = field(default_factory=list)
 
 
@@ -78,6 +86,8 @@ def _fold(image: Image, revision: int, changes: Iterable[KeyChange]) -> Image:
     if edits.creations:
         begun = {topic_id: revision for topic_id, revision in edits.creations.items() if revision is not None}
         changed = replace(changed, creations=changed.creations.updated(begun, edits.creations))
+    if edits.security:
+        changed = replace(changed, security=fold_security(changed.security, edits.security, revision))
     for change in edits.configs:
         changed = _with_configs(changed, change)
     for change in edits.single:
@@ -114,6 +124,8 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
         elif key.startswith(records.FILLING):
             node_id = NodeId(int(key.removeprefix(records.FILLING)))
             edits.filling[node_id] = None if value is None else mod_revision
+        elif key.startswith(security_records.PREFIXES):
+            edits.security.append(change)
         elif key.startswith((records.BROKER_CONFIGS, records.GROUP_CONFIGS)):
             edits.configs.append(change)
         elif key.startswith(records.DELETED_TOPICS):
@@ -125,7 +137,7 @@ def _sort(changes: Iterable[KeyChange]) -> _Edits:
             created_id = parse_topic_id(key.removeprefix(records.CREATIONS))
             edits.creations[created_id] = None if value is None else mod_revision
         else:
-            # Also what a newer version may have put there: it means nothing to us.
+            # A newer version may have put other keys there, which mean nothing to us.
             edits.single.append(change)
     return edits
 
@@ -156,7 +168,7 @@ def _with_topics(image: Image, edits: _Edits) -> Image:
         )
         made[name] = _assemble(image, edits, bare, count=count, unclaimed=unclaimed)
     for topic_id in list(edits.partitions):
-        # What is left belongs to a topic whose record stays as it is, or to none.
+        # The partitions that are left belong to a topic whose record did not change, or to none.
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
             rest = _with_edits(image.unclaimed.get(topic_id, _NO_PARTITIONS), edits.partitions[topic_id])
@@ -200,7 +212,7 @@ def _assemble(
 def _replaced(
     partitions: tuple[PartitionState, ...], changes: Mapping[int, PartitionState | None]
 ) -> tuple[PartitionState, ...] | None:
-    """The usual change, of some out of thousands: nothing came or went. None if something did."""
+    """The partitions after the usual change of some out of thousands; None if partitions came or went."""
     replaced = list(partitions)
     for partition, state in changes.items():
         if state is None or partition >= len(replaced):

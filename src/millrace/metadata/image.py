@@ -1,8 +1,7 @@
-"""The cluster's state as one immutable value. Who holds an image can rely on it across an await.
+"""The cluster's state as one immutable value. Whoever holds an image can rely on it across an await.
 
-It never changes: `fold` makes a new one from the store's changes, sharing all that did not change (see
-persistent_map). Nothing else may build images, so live changes and a start from the store end in the same
-state.
+An image never changes: `fold` makes a new one from the store's changes, which shares all that did not change
+(see persistent_map). Nothing else may build images, so live changes and a start end in the same state.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from millrace.core.ids import Epoch, NodeId, TopicId
-from millrace.metadata.persistent_map import PersistentMap
+from millrace.core.persistent_map import PersistentMap
+from millrace.metadata.security.image import EMPTY_SECURITY, SecurityImage
 from millrace.metadata.store import LeaseId
 
 NO_LEADER: Final = NodeId(-1)
 
 
 class PartitionState(NamedTuple):
-    """A named tuple because there are thousands of them."""
+    """Who leads and holds one partition. A named tuple, because there are thousands of them."""
 
     leader: NodeId
     leader_epoch: Epoch
@@ -35,7 +35,7 @@ class PartitionState(NamedTuple):
     """Replicas that left the ISR while it was smaller than min.insync.replicas, so that the high watermark
     has stood still since: they hold everything below it and may lead again (KIP-966). Not in `isr`."""
     last_leader: NodeId = NO_LEADER
-    """While nobody leads: who did last."""
+    """Who led last, while nobody leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class TopicState:
     """What is set for this topic alone, as text."""
     internal: bool
     mod_revision: int
-    """Of the topic's own record: its configs and partition count, not the partitions' states."""
+    """The revision of the topic's own record: its configs and partition count, not the partitions' states."""
 
 
 class Endpoint(NamedTuple):
@@ -74,10 +74,9 @@ class BrokerState:
     epoch: int = 0
     """The store's revision of the registration; it grows with every start."""
     lease_id: LeaseId | None = None
-    """What the registration hangs on; whoever revokes it takes the broker out of the cluster at once."""
+    """The lease that the registration hangs on; to revoke it takes the broker out of the cluster at once."""
     boot_id: str = ""
-    """Of the machine's present run, empty if not known. What the page cache held survives the process, not
-    the machine."""
+    """Identifies the machine's present run, which the page cache does not survive; empty if not known."""
 
 
 class Member(NamedTuple):
@@ -90,7 +89,7 @@ class Member(NamedTuple):
 
 
 class OfflineReplicas(NamedTuple):
-    """What a broker that runs cannot serve, because the data directory that it lies in has failed."""
+    """The replicas that a running broker cannot serve, because their data directory has failed."""
 
     replicas: Mapping[TopicId, frozenset[int]]
     mod_revision: int
@@ -102,7 +101,7 @@ class DeletedTopic(NamedTuple):
     name: str
     topic_id: TopicId
     brokers: tuple[NodeId, ...]
-    """Those that may still have logs of it."""
+    """The brokers that may still have logs of it."""
     mod_revision: int
 
 
@@ -118,20 +117,20 @@ class Image:
     """Empty until the cluster has one."""
     controller_id: NodeId | None
     controller_revision: int
-    """When the controller took office, or 0: what its changes are compared with."""
+    """The revision at which the controller took office, or 0: every change of a controller compares it."""
     brokers: Mapping[NodeId, BrokerState]
-    """Those that run and are registered."""
+    """The brokers that run and are registered."""
     members: Mapping[NodeId, Member]
     stopping: Mapping[NodeId, int]
     """Brokers in a controlled shutdown, with the revision at which it began."""
     offline: Mapping[NodeId, OfflineReplicas]
     """Replicas in failed data directories, by broker."""
     filling: Mapping[NodeId, int]
-    """New brokers that are being given their share of the replicas, with the revision of that intention."""
+    """New brokers that are being given their share of the replicas, with the revision at which that began."""
     topics: PersistentMap[str, TopicState]
     topics_by_id: PersistentMap[TopicId, TopicState]
     topic_names: PersistentMap[str, str]
-    """From a name with its dots turned to underscores to the topic that has it: the two would share metric
+    """From a name with underscores for dots to the topic that has it: two such topics would share metric
     names."""
     broker_configs: Mapping[NodeId, Mapping[str, str]]
     default_broker_config: Mapping[str, str]
@@ -146,6 +145,8 @@ class Image:
     """Topics of which partitions are being made, with the revision at which that began."""
     next_producer_id: int
     producer_ids_revision: int
+    security: SecurityImage
+    """Permissions, roles, quotas, credentials, tokens and tenants."""
 
     @property
     def fenced(self) -> tuple[NodeId, ...]:
@@ -201,4 +202,5 @@ EMPTY: Final = Image(
     creations=PersistentMap(),
     next_producer_id=0,
     producer_ids_revision=0,
+    security=EMPTY_SECURITY,
 )

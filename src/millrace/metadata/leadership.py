@@ -30,18 +30,20 @@ from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.store import ABSENT, Compare, Put
 
 Replica = tuple[TopicId, int]
-"""A partition, by the topic's id, as a broker's own."""
+"""A partition, by the topic's id, of which a broker has a replica."""
 
 
 _MOD_REVISION: Final = PartitionState._fields.index("mod_revision")
 
 
 class PartitionUpdate(NamedTuple):
+    """A change of one partition, to be written if nobody else has changed it."""
+
     topic: TopicState
     partition: int
     before: PartitionState
     after: PartitionState
-    """As it is to be; its revision says nothing."""
+    """The state to write; its revision has no meaning."""
 
     def compares(self) -> list[Compare]:
         compares = [Compare(self._key(), self.before.mod_revision)]
@@ -58,7 +60,7 @@ class PartitionUpdate(NamedTuple):
 
 
 class Rulebook:
-    """The rules of each topic's elections, looked up once for all that set nothing themselves."""
+    """The rules of each topic's elections, looked up once for all topics that set nothing themselves."""
 
     def __init__(self, image: Image, policy: Policy) -> None:
         self._policy = policy
@@ -85,44 +87,33 @@ class Rulebook:
 # When brokers come and go.
 
 
-def settle_partitions(image: Image, topics: Iterable[TopicState], policy: Policy) -> list[PartitionUpdate]:
-    """What has to change so that these topics are led and kept by brokers that are there."""
+def assign_leaders(image: Image, topics: Iterable[TopicState], policy: Policy) -> list[PartitionUpdate]:
+    """What has to change so that brokers that are there lead and keep these topics."""
     rulebook = Rulebook(image, policy)
     standing = standing_of(image)
-    settled = _Settled(standing)
+    # Each election is held once for all partitions in the same state: where a broker led thousands of
+    # partitions, most are in one of a few states.
+    decided: dict[tuple[object, ...], PartitionState | None] = {}
     updates = []
     for topic in topics:
         rules = rulebook.of(topic)
         for number, state in enumerate(topic.partitions):
             offline = image.offline_at(topic.topic_id, number) if image.offline else None
             if not offline:
-                if election.is_settled(state, standing):
+                if election.is_up_to_date(state, standing):
                     continue
                 current = rulebook.current(topic, state)
-                after = settled.get(current, rules)
+                key = (*current[:_MOD_REVISION], *current[_MOD_REVISION + 1 :], rules)
+                if key not in decided:
+                    after = election.elect(current, standing, rules)
+                    decided[key] = None if after is current else after
+                after = decided[key] or current
             else:
                 current = rulebook.current(topic, state)
-                after = election.settle_without(current, offline, standing, rules)
+                after = election.elect_without(current, offline, standing, rules)
             if after is not current:
                 updates.append(PartitionUpdate(topic, number, state, after))
     return updates
-
-
-class _Settled:
-    """Who leads and who is in sync, decided once for all partitions in the same state: where a broker led
-    thousands of them, most are in one of a few."""
-
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-        self._decided: dict[tuple[object, ...], PartitionState | None] = {}
-
-    def get(self, state: PartitionState, rules: ElectionRules) -> PartitionState:
-        key = (*state[:_MOD_REVISION], *state[_MOD_REVISION + 1 :], rules)
-        if key in self._decided:
-            return self._decided[key] or state
-        after = election.settle(state, self._standing, rules)
-        self._decided[key] = None if after is state else after
-        return after
 
 
 def withdraw_replicas(
@@ -135,9 +126,8 @@ def withdraw_replicas(
     unreachable: Collection[Replica] = (),
     lost: Collection[Replica] = (),
 ) -> list[PartitionUpdate]:
-    """What a broker that starts has to change before it registers: it leads nothing from before, and where it
-    may have lost records it is not in sync either. Logs that cannot be reached may come back; those that are
-    lost begin empty."""
+    """What a starting broker has to change before it registers: it leads nothing from before, and where it
+    may have lost records it is not in sync either. Unreachable logs may come back; lost logs begin empty."""
     rulebook = Rulebook(image, policy)
     standing = standing_of(image, without=node_id)
     updates = []
@@ -149,7 +139,7 @@ def withdraw_replicas(
             current = rulebook.current(topic, state)
             replica = (topic.topic_id, number)
             if is_trusted and replica not in unreachable and replica not in lost:
-                after = election.settle(current, standing, rules)
+                after = election.elect(current, standing, rules)
             else:
                 after = election.withdraw(
                     current, node_id, standing, rules, is_empty=is_empty or replica in lost
@@ -160,7 +150,7 @@ def withdraw_replicas(
 
 
 def restore_preferred_leaders(image: Image, *, imbalance_percent: int) -> list[PartitionUpdate]:
-    """Leadership back to the first replicas, for brokers that lead too few of what is meant for them."""
+    """Give leadership back to first replicas, for brokers that lead too few of those meant for them."""
     standing = standing_of(image)
     meant: dict[NodeId, int] = {}
     led_elsewhere: dict[NodeId, list[PartitionUpdate]] = {}
@@ -207,7 +197,7 @@ def decide_alter_isr(image: Image, command: AlterIsr, policy: Policy) -> Change:
         raise StaleState(f"{name}: broker {command.leader_id} is not registered any more")
     standing = _standing_at(image, standing_of(image), topic, command.partition)
     rulebook = Rulebook(image, policy)
-    # One that is out of the cluster must not change anything before others have noticed.
+    # A leader that is out of the cluster must not change anything, even before others have noticed.
     compares = [Compare(records.broker_key(leader.node_id), leader.epoch)]
     compares += _check_isr(image, state, command, standing, name)
     current = rulebook.current(topic, state)
@@ -221,7 +211,7 @@ def decide_alter_isr(image: Image, command: AlterIsr, policy: Policy) -> Change:
 def _check_isr(
     image: Image, state: PartitionState, command: AlterIsr, standing: Standing, name: str
 ) -> list[Compare]:
-    """What has to hold of the brokers that join the ISR, also at the moment of the commit."""
+    """What has to hold for the brokers that join the ISR, also at the moment of the commit."""
     if command.leader_id not in command.isr or len(set(command.isr)) != len(command.isr):
         raise IneligibleReplica(f"{name}: {list(command.isr)} lacks the leader or names a broker twice")
     compares = []
@@ -320,7 +310,7 @@ def _checked_target(image: Image, command: Reassign, state: PartitionState) -> t
 
 
 def _standing_at(image: Image, standing: Standing, topic: TopicState, partition: int) -> Standing:
-    """Of the brokers as far as this partition goes: one whose disk has failed is as good as gone."""
+    """The brokers as far as this partition goes: one whose disk has failed is as good as gone."""
     return election.reduced(standing, image.offline_at(topic.topic_id, partition))
 
 

@@ -19,14 +19,14 @@ def place_replicas(
 ) -> list[tuple[NodeId, ...]]:
     """The replicas of each new partition, preferred leader first. `brokers` maps each to its rack.
 
-    `start` turns the whole pattern, so that not every topic begins at the same broker; give the same one when
-    partitions are added later."""
+    `start` turns the whole pattern, so that not every topic begins at the same broker; use the same number
+    when partitions are added later."""
     if not 1 <= replication_factor <= len(brokers):
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor} needs as many brokers, {len(brokers)} are registered"
         )
     ring = _alternating_racks(brokers)
-    # A broker without a rack is a rack of its own: nothing is known that it would share.
+    # A broker without a rack counts as a rack of its own: nobody knows what it shares with others.
     racks = {node_id: f"rack {rack}" if rack else f"broker {node_id}" for node_id, rack in brokers.items()}
     placed = []
     for partition in range(first_partition, first_partition + partition_count):

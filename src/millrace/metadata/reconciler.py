@@ -22,7 +22,7 @@ from millrace.metadata.image import EMPTY, Image, TopicState
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1_000
-"""How soon to try again what failed, such as creating a log on a full disk."""
+"""How soon to try again what failed, such as the creation of a log on a full disk."""
 TOPICS_PER_TURN: Final = 20
 """After so many topics other work of the loop gets its turn."""
 PARTITIONS_PER_STEP: Final = 100
@@ -36,16 +36,16 @@ class LocalReplicas(Protocol):
         """Create the logs that are missing and take up the role that the state gives. May be repeated."""
 
     def update(self, topic: TopicState, partitions: Sequence[int]) -> None:
-        """Leaders, epochs or in-sync replicas have changed."""
+        """Take up roles after leaders, epochs or in-sync replicas have changed."""
 
     def configure(self, topic: TopicState, settings: TopicSettings) -> None:
-        """The topic's settings have changed, for all its partitions here."""
+        """Apply changed settings of a topic to all its partitions here."""
 
     async def release(self, topic: TopicState, partitions: Sequence[int]) -> None:
-        """These replicas live on other brokers now; the logs here are not needed any more."""
+        """Drop the logs of replicas that live on other brokers now."""
 
     async def delete(self, name: str, topic_id: TopicId) -> None:
-        """Delete every log with exactly this topic id. That there is none is no error."""
+        """Delete every log with exactly this topic id; it is no error if there is none."""
 
 
 class Following(Protocol):
@@ -72,8 +72,8 @@ class Reconciler:
         self.applied: Image = EMPTY
         """The image that this broker has made so."""
         self._roles_of: Image = EMPTY
-        """The image whose roles are taken up, where there were replicas to take them: `applied`, or a later
-        one while logs are being created."""
+        """The image whose roles the present replicas have taken up: `applied`, or a later one while logs are
+        being created."""
         self._metadata = metadata
         self._replicas = replicas
         self._node_id = node_id
@@ -84,9 +84,9 @@ class Reconciler:
         self._settings: dict[TopicId, TopicSettings] = {}
         self._failed: dict[TopicId, None] = {}
         self._unstarted: dict[TopicId, None] = {}
-        """Topics of which it was said that they cannot be started."""
+        """Topics that cannot be started, and of which the log says so already."""
         self._undeleted: dict[TopicId, None] = {}
-        """Deleted topics of which it was said that their logs are still there."""
+        """Deleted topics whose logs are still there, and of which the log says so already."""
         self._unreleased: dict[TopicId, Sequence[int]] = {}
         """Replicas that live elsewhere, and whose logs could not be deleted here yet."""
         self._changed = asyncio.Event()
@@ -97,11 +97,11 @@ class Reconciler:
         """Make the present image so, then follow it in the background."""
         self._metadata.subscribe(lambda old, new: self._changed.set())
         await self._apply(self._metadata.image)
-        # What was not applied is still to be: nobody else will say that it has changed.
+        # After a failure the loop looks at the image again: nobody else will say that it has changed.
         self._task = background.keep("metadata-reconcile", self._run, reset=self._changed.set)
 
     def close(self) -> None:
-        """Follow the image no longer. What is under way stays undone; the next start finishes it."""
+        """Stop following the image. The next start finishes what is under way."""
         if self._task is not None:
             self._task.cancel()
 
@@ -123,7 +123,7 @@ class Reconciler:
         return settings
 
     def load_settings(self, image: Image) -> None:
-        """Take the broker's settings from an image; `settings_of` then answers by it, before `start` too."""
+        """Take the broker's settings from an image; `settings_of` then goes by them, also before `start`."""
         layers = BrokerLayers(
             dynamic_broker=image.broker_configs.get(self._node_id, {}),
             dynamic_default=image.default_broker_config,
@@ -150,8 +150,8 @@ class Reconciler:
         before = self.applied
         layers = self._layers
         self.load_settings(image)
-        # Before anything that takes long. Also those that were taken up early, for the replicas that were not
-        # there then.
+        # Roles come before anything that takes long. Roles of the image that `_start` took up early come
+        # again, for the replicas that were not there then.
         self._take_roles(before, image)
         difference = before.topics_by_id.difference(image.topics_by_id)
         for topic_id in difference.removed:
@@ -161,7 +161,7 @@ class Reconciler:
             self._unreleased.pop(topic_id, None)
         confirmed = await self._delete_logs(image)
         if self._layers is not layers:
-            # Every topic's settings may be different, also of those that did not change themselves.
+            # Every topic's settings may be different now, also those of topics that did not change.
             await self._configure_all(before, image)
         for place, topic in enumerate(difference.added.values()):
             await self._start(topic, range(len(topic.partitions)))
@@ -194,8 +194,8 @@ class Reconciler:
         try:
             await self._metadata.confirm_deletions(topic_ids, self._node_id)
         except MetadataError as error:
-            # The records stay in the image, so the next change brings it up again.
-            log.warning("deletion of %d topics is not confirmed yet: %s", len(topic_ids), error)
+            # The records stay in the image, so the next change brings us here again.
+            log.warning("the deletion of %d topics is not confirmed yet: %s", len(topic_ids), error)
 
     async def _configure_all(self, before: Image, image: Image) -> None:
         for place, topic in enumerate(image.topics.values()):
@@ -205,7 +205,7 @@ class Reconciler:
                 await asyncio.sleep(0)
 
     def _take_roles(self, before: Image, image: Image) -> None:
-        """Of the replicas that are here before and after."""
+        """Take up changed roles, of the replicas that are here before and after."""
         self._roles_of = image
         for topic in before.topics_by_id.difference(image.topics_by_id).changed.values():
             known = before.topics_by_id[topic.topic_id].partitions

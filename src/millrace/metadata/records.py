@@ -3,8 +3,8 @@ meaning.
 
 A topic's record is the commit point of the topic: partitions are written before it and removed after it, and
 count only up to the number that it names. So a change of many partitions may take several transactions.
-A creation in several begins with a record of its own, which its last transaction compares and removes: or
-else whoever clears up what was left unfinished could take the partitions of a creation that still goes on.
+A creation in several transactions begins with a record of its own, which its last transaction compares and
+removes. Otherwise clearing up unfinished creations could take partitions of one that still goes on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRODUCER_IDS_KEY: Final = "producer_ids"
 DEFAULT_BROKER_CONFIG_KEY: Final = "configs/brokers/default"
 
 STATES_KEPT_MAX: Final = 1_000
-"""Of partitions, in a failover of thousands: each revision brings a few."""
+"""So many decoded states are kept: in a failover of thousands of partitions, each revision brings a few."""
 
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
@@ -55,7 +55,7 @@ def topic_key(name: str) -> str:
 
 
 def name_guard_key(name: str) -> str | None:
-    """A key that only one of several topics can have whose names differ in '.' and '_' alone."""
+    """A key that only one of the topics can have whose names differ in nothing but '.' and '_'."""
     return NAME_GUARDS + collision_name(name) if "." in name or "_" in name else None
 
 
@@ -69,7 +69,7 @@ def partition_of_key(key: str) -> tuple[TopicId, int]:
 
 
 def creation_key(topic_id: TopicId) -> str:
-    """There while partitions are written that the topic's record does not count yet."""
+    """The key that exists while partitions are written that the topic's record does not count yet."""
     return CREATIONS + format_topic_id(topic_id)
 
 
@@ -82,18 +82,18 @@ def member_key(node_id: int) -> str:
 
 
 def stopping_key(node_id: int) -> str:
-    """There while the broker is in a controlled shutdown, under the same lease as its registration."""
+    """The key that exists during the broker's controlled shutdown, under the lease of its registration."""
     return f"{STOPPING}{node_id}"
 
 
 def filling_key(node_id: int) -> str:
-    """There from a broker's first registration until it has its share of the replicas, where that is asked
-    for."""
+    """The key that exists from a broker's first registration until it has its share of the replicas, if new
+    brokers get one."""
     return f"{FILLING}{node_id}"
 
 
 def offline_key(node_id: int) -> str:
-    """The replicas of a broker whose data directory has failed, under the same lease as its registration."""
+    """The key of a broker's replicas in failed data directories, under the lease of its registration."""
     return f"{OFFLINE}{node_id}"
 
 
@@ -175,7 +175,7 @@ def encode_partition(state: PartitionState) -> bytes:
 
 @lru_cache(maxsize=STATES_KEPT_MAX)
 def decode_partition(value: bytes, mod_revision: int) -> PartitionState:
-    """Partitions that were changed together often have the same state, and then share one object."""
+    """The state in a record. Partitions that changed together often share one object."""
     record = orjson.loads(value)
     replicas = _nodes(record["replicas"])
     isr = _nodes(record["isr"])
@@ -183,7 +183,7 @@ def decode_partition(value: bytes, mod_revision: int) -> PartitionState:
         leader=record["leader"],
         leader_epoch=record["epoch"],
         replicas=replicas,
-        # The usual case, and one tuple less for each of thousands of partitions.
+        # The usual case: this saves a tuple for each of thousands of partitions.
         isr=replicas if isr == replicas else isr,
         partition_epoch=record["partition_epoch"],
         adding=_nodes(record.get("adding", ())),

@@ -1,7 +1,7 @@
 """The face of the metadata to the rest of the broker: the present image, its changes, and the commands.
 
-How commands are committed is the business of `committing`. A call returns when the local image (and, where
-the broker asked for it, this broker) has the change.
+`committing` knows how commands are committed. A call returns when the local image has the change, and this
+broker has made it so where that was asked for.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ from millrace.metadata.image import BrokerState, Image, PartitionState, TopicSta
 from millrace.metadata.leadership import (
     PartitionUpdate,
     Replica,
+    assign_leaders,
     restore_preferred_leaders,
-    settle_partitions,
     withdraw_replicas,
 )
 from millrace.metadata.leftovers import Leftover, steps_to_clear
+from millrace.metadata.security.service import SecurityMetadata
 from millrace.metadata.store import Compare, LeaseId, Store
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,8 @@ class Metadata:
         self._policy = policy
         self._ids = ids
         self._committed = CommittedImage(store, policy=policy, chance=chance)
+        self.security = SecurityMetadata(self._committed, operations_max=store.operations_max)
+        """Changes of permissions, roles, quotas, credentials, tokens and tenants."""
 
     # The image.
 
@@ -103,21 +106,21 @@ class Metadata:
         return self._committed.image
 
     def subscribe(self, callback: ImageCallback) -> Callable[[], None]:
-        """Call back with (old, new) after every change, on the loop, before commands return. Returns the
-        undoing.
+        """Call back with (old, new) after every change, on the loop, before commands return. Returns a
+        function that ends this.
 
         The callback must neither block nor raise."""
         return self._committed.subscribe(callback)
 
     def applied_by(self, wait_until_applied: Callable[[int], Awaitable[None]]) -> None:
-        """Let commands that concern this broker's partitions return only when it has made the change so. It
-        is the reconciler's to say when."""
+        """Let commands that concern this broker's partitions return only when it has made the change so, as
+        the reconciler says."""
         self._committed.applied_by(wait_until_applied)
 
     # Life.
 
     async def start(self, background: Background, *, found_cluster_id: str | None = None) -> None:
-        """Open the store, load the image, settle the cluster's id, and follow the store in the background.
+        """Open the store, load the image, give the cluster an id if it has none, and follow the store.
 
         `found_cluster_id` is what a data directory's meta.properties says. A new store takes it over; one
         that belongs to another cluster is refused. A store that goes back is fatal: StoreWentBack."""
@@ -138,7 +141,7 @@ class Metadata:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicState | MetadataError]:
-        """For each, the topic as it is now (or would be), or why not. One commit for all of them."""
+        """For each, the topic as it is now (or would be), or the error. One commit serves all of them."""
         commands = [
             CreateTopic(
                 name=topic.name,
@@ -157,7 +160,7 @@ class Metadata:
         )
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicState | MetadataError]:
-        """For each name or id, the topic that was deleted, or why not. The logs go after it is gone."""
+        """For each name or id, the topic that was deleted, or the error. The logs go after it is gone."""
         commands = [
             DeleteTopic(name=topic) if isinstance(topic, str) else DeleteTopic(topic_id=topic)
             for topic in topics
@@ -172,7 +175,7 @@ class Metadata:
     async def create_partitions(
         self, requests: Sequence[CreatePartitions], *, validate_only: bool = False
     ) -> list[TopicState | MetadataError]:
-        """For each, the topic as it is now (or would be), or why not."""
+        """For each, the topic as it is now (or would be), or the error."""
         return await self._committed.submit(
             requests,
             lambda place, _, after: after.topics[requests[place].name],
@@ -184,14 +187,14 @@ class Metadata:
     async def alter_configs(
         self, requests: Sequence[tuple[ConfigResource, Sequence[Alteration]]], *, validate_only: bool = False
     ) -> list[MetadataError | None]:
-        """IncrementalAlterConfigs: for each resource all of its alterations, or why none of them."""
+        """IncrementalAlterConfigs: for each resource make all alterations, or none and return the error."""
         commands = [AlterConfigs(resource, alterations) for resource, alterations in requests]
         return await self._committed.submit(commands, _nothing, validate_only=validate_only)
 
     async def replace_configs(
         self, requests: Sequence[tuple[ConfigResource, Mapping[str, str]]], *, validate_only: bool = False
     ) -> list[MetadataError | None]:
-        """AlterConfigs of old: each resource has exactly these settings afterwards."""
+        """The older AlterConfigs: each resource has exactly these settings afterwards."""
         commands = [ReplaceConfigs(resource, configs) for resource, configs in requests]
         return await self._committed.submit(commands, _nothing, validate_only=validate_only)
 
@@ -227,7 +230,7 @@ class Metadata:
     async def report_offline(
         self, node_id: NodeId, incarnation: str, replicas: Mapping[TopicId, Sequence[int]]
     ) -> None:
-        """These are all the replicas that a registered broker cannot serve. Others are to lead them."""
+        """Report all the replicas that a registered broker cannot serve. Others are to lead them."""
         command = ReportOffline(node_id, incarnation, replicas)
         (outcome,) = await self._committed.submit([command], _nothing, is_local=False)
         _or_raise(outcome)
@@ -240,7 +243,7 @@ class Metadata:
         _or_raise(outcome)
 
     async def claim_controller(self, node_id: NodeId, incarnation: str) -> NodeId | None:
-        """Become the controller unless there is one; who it is now."""
+        """Become the controller unless there is one; returns who it is now."""
         (outcome,) = await self._committed.submit(
             [ClaimController(node_id, incarnation)], _nothing, is_local=False
         )
@@ -248,9 +251,9 @@ class Metadata:
         return self.image.controller_id
 
     async def begin_controlled_shutdown(self, node_id: NodeId) -> int:
-        """Hand over all that another broker can lead; how many partitions this one still leads.
+        """Hand over all that another broker can lead; returns how many partitions this one still leads.
 
-        It gets no new replicas and joins no ISR until it starts again."""
+        The broker gets no new replicas and joins no ISR until it starts again."""
         broker = self.image.brokers.get(node_id)
         if broker is None:
             return 0
@@ -258,21 +261,19 @@ class Metadata:
             [BeginStop(node_id, broker.incarnation)], _nothing, is_local=False
         )
         _or_raise(outcome)
-        await self.settle()
+        await self.assign_leaders()
         return sum(
             state.leader == node_id for topic in self.image.topics.values() for state in topic.partitions
         )
 
-    async def declare_dead(self, node_id: NodeId, incarnation: str) -> bool:
-        """A broker of which it is certain that it does not run: end its lease, so that it is replaced at
-        once. Whether there was anything to end.
+    async def declare_dead(self, node_id: NodeId, incarnation: str) -> None:
+        """End the lease of a broker that certainly does not run, so that it is replaced at once. Does nothing
+        if another process runs in its place by now.
 
-        One that runs after all learns it from its own session, stops leading and registers again."""
+        If it runs after all, it learns this from its own session, stops leading and registers again."""
         broker = self.image.brokers.get(node_id)
-        if broker is None or broker.incarnation != incarnation or broker.lease_id is None:
-            return False
-        await self._store.revoke_lease(broker.lease_id)
-        return True
+        if broker is not None and broker.incarnation == incarnation and broker.lease_id is not None:
+            await self._store.revoke_lease(broker.lease_id)
 
     async def remove_member(self, node_id: NodeId) -> None:
         """Forget a broker that is down for good. Raises BrokerAlive, NotAMember."""
@@ -282,7 +283,7 @@ class Metadata:
             topic_id for topic_id, deleted in self.image.deleted_topics.items() if node_id in deleted.brokers
         ]
         if waiting:
-            # Its logs will never be deleted by it; nobody needs to wait for that.
+            # That broker will never delete its logs, and nobody needs to wait for it.
             await self.confirm_deletions(waiting, node_id)
 
     # Leaders and replicas.
@@ -298,8 +299,8 @@ class Metadata:
         partition_epoch: int,
         broker_epochs: Mapping[NodeId, int] | None = None,
     ) -> PartitionState:
-        """Change the ISR for its leader; the state as it is then. Raises StaleState when the partition has
-        changed since, IneligibleReplica for one that may not join."""
+        """Change the ISR for its leader; returns the new state. Raises StaleState when the partition has
+        changed since, IneligibleReplica for a replica that may not join."""
         request = AlterIsr(
             topic_id=topic_id,
             partition=partition,
@@ -313,7 +314,7 @@ class Metadata:
         return _or_raise(outcome)
 
     async def alter_isrs(self, requests: Sequence[AlterIsr]) -> list[PartitionState | MetadataError]:
-        """The same for many partitions at once: for each the state as it is then, or why not."""
+        """The same for many partitions at once: for each the new state, or the error."""
 
         def altered(place: int, _: Image, after: Image) -> PartitionState:
             request = requests[place]
@@ -324,24 +325,24 @@ class Metadata:
     async def elect(
         self, partitions: Sequence[tuple[str, int]], kind: ElectionKind
     ) -> list[MetadataError | None]:
-        """ElectLeaders: for each topic and partition, None or why there was no election."""
+        """ElectLeaders: for each topic and partition, None or the reason why there was no election."""
         commands = [ElectLeader(topic, partition, kind) for topic, partition in partitions]
         return await self._committed.submit(commands, _nothing, is_local=False)
 
     async def reassign(self, requests: Sequence[Reassign]) -> list[MetadataError | None]:
-        """AlterPartitionReassignments: for each, None when the move has begun or ended, or why not."""
+        """AlterPartitionReassignments: for each, None when the move has begun or ended, or the error."""
         return await self._committed.submit(requests, _nothing, is_local=False)
 
-    async def settle(
+    async def assign_leaders(
         self, topics: Callable[[Image], Iterable[TopicState]] | None = None, *, controller_revision: int = 0
     ) -> int:
-        """Elect leaders where they are missing and take lost brokers out of ISRs, in these topics or all; how
-        many partitions changed. With the revision at which a controller took office only while it is in
-        it."""
+        """Elect leaders where they are missing and take lost brokers out of ISRs, in these topics or all;
+        returns how many partitions changed. With a `controller_revision`, only while the controller that took
+        office then is in it."""
 
         def plan(image: Image) -> list[PartitionUpdate]:
             chosen = image.topics.values() if topics is None else topics(image)
-            return settle_partitions(image, chosen, self._policy())
+            return assign_leaders(image, chosen, self._policy())
 
         return await self._committed.update(plan, controller_revision)
 
@@ -354,7 +355,7 @@ class Metadata:
         unreachable: Collection[Replica] = (),
         lost: Collection[Replica] = (),
     ) -> int:
-        """Before a broker registers: it leads nothing from before, and without trust it is in no ISR."""
+        """Before a broker registers, end what it led before; without trust also take it out of all ISRs."""
         return await self._committed.update(
             lambda image: withdraw_replicas(
                 image,
@@ -370,27 +371,27 @@ class Metadata:
     async def restore_preferred_leaders(
         self, *, imbalance_percent: int = 0, controller_revision: int = 0
     ) -> int:
-        """Lead partitions from their first replicas again, where those are in sync; how many changed."""
+        """Let first replicas lead again where they are in sync; returns how many partitions changed."""
         return await self._committed.update(
             lambda image: restore_preferred_leaders(image, imbalance_percent=imbalance_percent),
             controller_revision,
         )
 
     async def fill_new_brokers(self, *, partitions_max: int, controller_revision: int) -> int:
-        """Begin to move replicas to brokers that are to be filled, so many at once; how many moves began."""
+        """Begin to move replicas to new brokers, so many at once; returns how many moves began."""
         return await self._committed.update(
             lambda image: next_moves(image, self._policy(), partitions_max=partitions_max),
             controller_revision,
         )
 
     async def end_filling(self, node_ids: Sequence[NodeId], *, controller_revision: int) -> None:
-        """These brokers have their share of the replicas, or are to get no more."""
+        """Note that these brokers have their share of the replicas, or are to get no more."""
         commands = [EndFilling(node_id, controller_revision) for node_id in node_ids]
         for outcome in await self._committed.submit(commands, _nothing, is_local=False):
             _or_raise(outcome)
 
     async def clear_up(self, leftover: Leftover, *, controller_revision: int) -> bool:
-        """Remove what a creation or deletion that was cut short has left. False if somebody is at it."""
+        """Remove what an unfinished creation or deletion has left. False if somebody still works on it."""
         guard = Compare(records.CONTROLLER_KEY, controller_revision)
         try:
             for step in steps_to_clear(leftover, guard, operations_max=self._store.operations_max):
@@ -405,11 +406,10 @@ class Metadata:
     async def adopt_logs(
         self, found: Sequence[FoundLog], *, node_id: NodeId, next_producer_id: int = 0
     ) -> list[FoundLog]:
-        """Take topics into the store that are on disk but unknown to it; the store was lost, or Kafka wrote
-        them.
+        """Take topics from disk into a store that does not know them: it was lost, or Kafka wrote them.
 
-        `next_producer_id` is one more than the highest that any log knows. Returns the logs that fit to no
-        topic: their names are taken by topics with other ids. They are to be set aside, never deleted."""
+        `next_producer_id` is one more than the highest id that any log knows. Returns the logs that fit no
+        topic, because topics with other ids have their names. They are to be set aside, never deleted."""
         plan = plan_adoption(
             self.image, found, node_id=node_id, next_producer_id=next_producer_id, ids=self._ids
         )
@@ -419,7 +419,7 @@ class Metadata:
         return plan.strays
 
     async def confirm_deletions(self, topic_ids: Sequence[TopicId], node_id: NodeId) -> None:
-        """This broker has no log of these deleted topics any more."""
+        """Note that this broker has no log of these deleted topics any more."""
         commands = [ConfirmDeletion(topic_id, node_id) for topic_id in topic_ids]
         for outcome in await self._committed.submit(commands, _nothing, is_local=False):
             _or_raise(outcome)
@@ -432,4 +432,4 @@ def _or_raise(outcome: T | MetadataError) -> T:
 
 
 def _nothing(_place: int, _before: Image, _after: Image) -> None:
-    """Only whether a command was accepted is of interest."""
+    """For callers who want to know only whether a command was accepted."""

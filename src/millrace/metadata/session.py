@@ -32,13 +32,13 @@ from millrace.metadata.store import LeaseId, Store
 log = logging.getLogger(__name__)
 
 MARGIN_SHARE: Final = 0.1
-"""Of the lease's time: left for the loop to be late and for leaders to step down."""
+"""So much of the lease's time is left for the loop to be late and for leaders to step down."""
 RETRY_MS: Final = 100
 RETRY_MS_MAX: Final = 1_000
 TAKEOVER_GRACE_MS: Final = 3_000
-"""Beyond a lease's time, for the store to notice that it has ended."""
+"""How long beyond a lease's time the store may take to notice that it has ended."""
 PASSING: Final = (StoreUnavailable, LeaseExpired, Conflict, TooManyConflicts)
-"""What may be different in a moment: the store is away, or somebody else was faster."""
+"""Errors that may pass in a moment: the store is away, or somebody else was faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,36 +48,35 @@ class SessionSettings:
     timeout_ms: int
     """The time of the lease: a broker that is silent for so long is replaced."""
     heartbeat_ms: int
-    """How often it is renewed; several attempts must fit into the lease's time."""
+    """How often the lease is renewed; several attempts must fit into its time."""
 
 
 class DiskState:
-    """What of a broker's replicas cannot be counted on, whatever the rest is worth. All is well in this
-    one."""
+    """The replicas of a broker that cannot be counted on. This class has none: all disks are well."""
 
     def offline_replicas(self) -> Mapping[TopicId, Sequence[int]]:
-        """Those on disks that have failed, now: they may come back."""
+        """The replicas on disks that have failed by now; they may come back."""
         return {}
 
     def lost_replicas(self) -> Collection[Replica]:
-        """Those that were on disks which are gone for good, at the start: they begin empty."""
+        """The replicas that were on disks which were gone for good at the start; they begin empty."""
         return ()
 
 
 class Tenure:
-    """Until when a lease is certain to live. Plain: times come in, as the loop counts them."""
+    """Knows until when a lease is certain to live. It has no clock: the caller passes times of the loop."""
 
     def __init__(self, *, margin_share: float = MARGIN_SHARE) -> None:
         self._margin_share = margin_share
         self.certain_until_s = float("-inf")
 
     def renewed(self, sent_at_s: float, ttl_ms: int) -> None:
-        """A renewal that was sent at that time has been granted. Answers may come out of order."""
+        """Note that a renewal which was sent at that time was granted. Answers may come out of order."""
         until_s = sent_at_s + ttl_ms / 1000 * (1 - self._margin_share)
         self.certain_until_s = max(self.certain_until_s, until_s)
 
     def end(self) -> None:
-        """The lease has ended, whatever was certain."""
+        """Note that the lease has ended, whatever was certain before."""
         self.certain_until_s = float("-inf")
 
     def is_certain(self, now_s: float) -> bool:
@@ -100,8 +99,8 @@ class BrokerSession:
         on_change: Callable[[bool], None],
         disks: DiskState | None = None,
     ) -> None:
-        """`is_clean`: the last run of this broker ended in order. `on_change` is called with True when the
-        broker must stop acting for the cluster, with False when it may again."""
+        """`is_clean` says that the last run of this broker ended in order. `on_change` is called with True
+        when the broker must stop acting for the cluster, with False when it may act again."""
         self._disks = disks or DiskState()
         self.is_fenced = True
         self.fenced_count = 0
@@ -126,13 +125,13 @@ class BrokerSession:
         return self._broker.incarnation
 
     def serve_at(self, broker: BrokerState) -> None:
-        """The same broker with the addresses that it turned out to have, before `enter`."""
+        """Set the addresses that the broker turned out to have, before `enter`."""
         assert not self._is_registered
         self._broker = broker
 
     async def prepare(self) -> None:
-        """See that nothing rests on this broker's last run: what it led is led by others or by nobody, and
-        what it may have lost is not counted on. Raises NodeIdInUse; StoreUnavailable when the store is away
+        """See that nothing rests on this broker's last run: others lead what it led, or nobody does, and
+        nobody counts on what it may have lost. Raises NodeIdInUse; StoreUnavailable when the store is away
         for longer than a start waits for it."""
         deadline_s = asyncio.get_running_loop().time() + OPEN_MS_MAX / 1000
         delay_ms = RETRY_MS
@@ -143,7 +142,9 @@ class BrokerSession:
             except PASSING as error:
                 if asyncio.get_running_loop().time() >= deadline_s:
                     raise
-                log.warning("the last run cannot be ended, trying again in %d ms: %s", delay_ms, error)
+                log.warning(
+                    "the broker cannot end its last run, and tries again in %d ms: %s", delay_ms, error
+                )
             await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
             delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
 
@@ -163,7 +164,7 @@ class BrokerSession:
         )
         if changed:
             log.info(
-                "replicas of the last run are out of sync until they caught up",
+                "replicas of the last run are out of sync until they have caught up",
                 extra={"partitions": changed, "is_trusted": is_trusted, "is_empty": is_empty},
             )
 
@@ -179,8 +180,8 @@ class BrokerSession:
         )
 
     def will_leave(self) -> None:
-        """Others notice that this broker closes its ports and end its lease, maybe before it does: then it is
-        not to come back."""
+        """Say that the broker is about to leave. Others may notice its closed ports and end its lease before
+        it does so itself: then it must not register again."""
         self._is_leaving = True
 
     async def leave(self) -> None:
@@ -216,12 +217,13 @@ class BrokerSession:
                 await self._register_again()
 
     async def _renew(self) -> bool:
-        """Whether the lease is certain for a while again."""
+        """Renew the lease; returns whether it is certain for a while again."""
         assert self._lease_id is not None
         try:
             if self.is_fenced:
-                # Renewals may arrive while no answer does. One that leads nothing must not keep its place by
-                # them, and others from leading: it asks for something that changes nothing first.
+                # Renewals may arrive while no answer comes back. A broker that leads nothing must not keep
+                # its place by them, which would keep others from leading: so it first needs the answer to a
+                # commit that changes nothing.
                 await self._store.commit()
             sent_at_s = asyncio.get_running_loop().time()
             ttl_ms = await self._store.keep_alive(self._lease_id)
@@ -248,8 +250,8 @@ class BrokerSession:
             self._unfence()
 
     def check_time(self) -> None:
-        """Also asked before requests are handled: the process may have stood still, and after that the loop
-        may look at its sockets before its timers."""
+        """Fence the broker if its time is up. Called also before requests are handled: after the process
+        stood still, the loop may look at its sockets before its timers."""
         if not self.is_fenced and not self._tenure.is_certain(asyncio.get_running_loop().time()):
             self._fence("the lease was not renewed in time")
 
@@ -265,7 +267,7 @@ class BrokerSession:
         if self._is_registered:
             broker = new.brokers.get(self._broker.node_id)
             if broker is None or broker.lease_id != self._lease_id:
-                # Somebody was certain that this broker is gone. From here on others may lead.
+                # Somebody declared this broker dead. From here on others may lead.
                 self._is_registered = False
                 self._tenure.end()
                 self._fence("another broker ended the lease, or it expired")
@@ -282,10 +284,13 @@ class BrokerSession:
         self._lost.clear()
         self._is_registered = True
         self._certain_from(sent_at_s, self._settings.timeout_ms)
-        log.info("registered", extra={"node_id": registered.node_id, "broker_epoch": registered.epoch})
+        log.info(
+            "this broker is registered",
+            extra={"node_id": registered.node_id, "broker_epoch": registered.epoch},
+        )
 
     async def _register_again(self) -> None:
-        """The process lived on, so its logs are what they were; who leads is for the others to say."""
+        """Register again in the same process: its logs are what they were, but others decide who leads."""
         delay_ms = RETRY_MS
         while True:
             try:
@@ -299,7 +304,7 @@ class BrokerSession:
                 await self._register()
                 return
             except PASSING as error:
-                log.warning("cannot register, trying again in %d ms: %s", delay_ms, error)
+                log.warning("the broker cannot register, and tries again in %d ms: %s", delay_ms, error)
                 await asyncio.sleep(delay_ms * self._chance.uniform(0.5, 1.0) / 1000)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
 
@@ -311,8 +316,8 @@ class BrokerSession:
         }
 
     async def _replace_predecessor(self) -> None:
-        """End the registration of this broker's last run, which whoever holds its data directory may do. That
-        of another broker has the time of a lease to vanish."""
+        """End the registration of this broker's last run, which the holder of its data directory may do. The
+        registration of another broker gets the time of a lease to vanish."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (self._settings.timeout_ms + TAKEOVER_GRACE_MS) / 1000
         node_id = self._broker.node_id

@@ -9,7 +9,7 @@ from millrace.core.limits import TOPIC_NAME_LENGTH_MAX
 from millrace.metadata.errors import InvalidTopicName
 
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-"""Owned by the coordinators; clients may read but not delete or write them."""
+"""Topics of the coordinators; clients may read but not delete or write them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

@@ -1,6 +1,6 @@
 """How far streaming queries have come: from Spark's events, shown as bars or lines, exported to Prometheus.
 
-The board knows nothing of Spark: it is fed the JSON document of each event, and its rules can be tried alone.
+The board knows nothing of Spark: it takes the JSON document of each event, so that it can be tested alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
 
 LOG_INTERVAL_S: Final = 5.0
-# The rate is that of the last few batches: one slow batch must not double the time that is said to be left.
+# We take the rate of the last few batches: one slow batch must not double our estimate of the time left.
 RATE_BATCHES: Final = 5
 # Whole numbers inside an offset that say which log it is, not how far it goes.
 _NOT_POSITIONS: Final = frozenset({"epoch", "leader_epoch", "leaderEpoch", "version", "v"})
@@ -79,7 +79,7 @@ class ProgressBoard:
         self._watchers: Final[list[Callable[[QueryProgress], None]]] = []
 
     def watch(self, callback: Callable[[QueryProgress], None]) -> None:
-        """Call with a query's progress whenever it changed, on whatever thread that happens."""
+        """Call `callback` with a query's progress whenever that changes, on the thread that changed it."""
         self._watchers.append(callback)
 
     def snapshot(self) -> list[QueryProgress]:
@@ -111,12 +111,12 @@ class ProgressBoard:
         )
 
     def forget(self, run_id: str) -> None:
-        """A query that is started again under the same name: its first start is not to be shown."""
+        """Stop showing a start of a query that was started again under the same name."""
         with self._lock:
             self._queries.pop(run_id, None)
 
     def batch_job(self, name: str, *, state: str, rows: int = 0, error: str | None = None) -> None:
-        """A sink that is written once as a whole has no events: whoever runs it tells the board."""
+        """Note the state of a sink that is written once as a whole: Spark sends no events about it."""
         self._change(name, lambda known: replace(known, name=name, state=state, rows=rows, error=error))
 
     def _change(self, run_id: str, change: Callable[[QueryProgress], QueryProgress]) -> None:
@@ -234,7 +234,7 @@ def _name_of(event: Mapping[str, Any]) -> str:
 
 def _advanced(query: _Query, event: Mapping[str, Any]) -> QueryProgress:
     known = query.progress
-    # With `numInputRows` alone a source that is read twice (a self join) would count double; Spark does too.
+    # Spark counts a source that is read twice (a self join) double in `numInputRows`, and so do we.
     rows = int(event.get("numInputRows") or 0)
     batch_ms = int(event.get("batchDuration") or 0)
     if rows:
@@ -296,7 +296,7 @@ def _distance(end: Any, latest: Any, key: str = "") -> int | None:
 
 
 class _Lines:
-    """A line for each query every few seconds, and one whenever its state changes."""
+    """Writes a line about each query every few seconds, and one whenever its state changes."""
 
     def __init__(self) -> None:
         self._last: Final[dict[str, tuple[float, str]]] = {}
@@ -341,7 +341,7 @@ def _bars(board: ProgressBoard) -> Iterator[None]:
 
 
 class _BoardCollector:
-    """What Prometheus asks for, computed when it asks."""
+    """Computes what Prometheus asks for when it asks."""
 
     def __init__(self, board: ProgressBoard) -> None:
         self._board = board

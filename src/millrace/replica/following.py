@@ -1,8 +1,8 @@
 """What a follower makes of its leader's answers: which records it keeps, which it has to forget.
 
-Rules without I/O beside the log's own. A follower's log is cut where its history leaves the leader's, which
-the leader tells by epoch and end offset (KIP-101, KIP-279); it is never cut to the high watermark, which may
-be behind what was acknowledged.
+These are rules without I/O beside the log's own. A follower cuts its log where its history leaves the
+leader's, which the leader tells by epoch and end offset (KIP-101, KIP-279); it never cuts to the high
+watermark, which may be behind what was acknowledged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """Nothing here fits to what the leader still has: forget everything and begin at its first record."""
+    """Forget everything and begin at the leader's first record: nothing here fits what it still has."""
 
     offset: int
 
@@ -69,7 +69,7 @@ class StartInside:
 
 @dataclass(frozen=True, slots=True)
 class MoveStart:
-    """The leader has deleted what is below."""
+    """Delete what is below, as the leader has done."""
 
     offset: int
 
@@ -85,7 +85,7 @@ def position_of(log: FollowerLog) -> Position:
 def take(log: FollowerLog, asked_offset: int, fetched: Fetched) -> Repair | None:
     """Append what the leader sent for `asked_offset`, or say what has to be done instead or afterwards.
 
-    An answer to an older question than the log's present end is left aside."""
+    An answer to an older question than the one for the log's present end is ignored."""
     if asked_offset != log.log_end_offset:
         return None
     if fetched.diverging is not None:
@@ -97,7 +97,10 @@ def take(log: FollowerLog, asked_offset: int, fetched: Fetched) -> Repair | None
             if repair is not None:
                 return repair
         log.append_replicated(records)
-    advance_high_watermark(log, fetched.high_watermark)
+    # The leader's, as far as the records are here. It never falls.
+    high_watermark = min(fetched.high_watermark, log.log_end_offset)
+    if high_watermark > log.high_watermark:
+        log.high_watermark = high_watermark
     if fetched.log_start_offset > log.log_start_offset:
         offset = min(fetched.log_start_offset, log.high_watermark)
         if offset > log.log_start_offset:
@@ -114,20 +117,13 @@ def _end_is_inside(log: FollowerLog, records: memoryview) -> Repair | None:
         return None
     if log.log_end_offset == log.log_start_offset:
         return StartInside(bytes(records))
-    # Left of a start inside a batch that a power loss cut short. The leader's batch takes its place.
+    # A power loss cut a start inside a batch short, and left this end. The leader's batch takes its place.
     return Truncate(base_offset)
-
-
-def advance_high_watermark(log: FollowerLog, leader_high_watermark: int) -> None:
-    """The leader's, as far as the records are here. It never falls."""
-    offset = min(leader_high_watermark, log.log_end_offset)
-    if offset > log.high_watermark:
-        log.high_watermark = offset
 
 
 def truncation_offset(log: FollowerLog, epoch: int, end_offset: int) -> int:
     """How much of the log to keep when the leader says that `epoch` is the last one that it shares and ends
-    at `end_offset` there. Where our own epochs have to be looked at once more, the next fetch shows it."""
+    at `end_offset` there. If one cut is not enough, the answer to the next fetch tells where to cut again."""
     _, own_end_offset = log.epoch_end_offset(epoch)
     offset = min(end_offset, log.log_end_offset)
     if own_end_offset >= 0:
@@ -136,5 +132,5 @@ def truncation_offset(log: FollowerLog, epoch: int, end_offset: int) -> int:
 
 
 def out_of_range(log: FollowerLog, leader_start_offset: int) -> Repair:
-    """The leader has nothing at our end and no history in common: begin where it begins."""
+    """What to do if the leader has nothing at our end and no history in common: begin where it begins."""
     return StartOver(leader_start_offset)

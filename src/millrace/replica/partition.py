@@ -1,8 +1,8 @@
 """One partition on one broker, its leader or a follower: what may be appended, read and acknowledged, and who
 waits for it.
 
-No I/O beside the log's own and no timers: disks are flushed and deadlines kept by the shell around it. A
-partition with a single replica takes a shorter way: what is appended is committed.
+It does no I/O beside the log's own and has no timers: the shell around it flushes disks and keeps deadlines.
+A partition with a single replica has a shorter path: what is appended is committed.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class Partition:
     waits."""
 
     __slots__ = (
-        "_fetch_waiters",
         "_replica_readers",
         "_start_watchers",
         "_uncommitted_bytes",
         "answer_staged",
+        "fetch_waiters",
         "flush_wanted",
         "has_enough_replicas",
         "in_sync_count",
@@ -129,8 +129,8 @@ class Partition:
         self.leader_epoch = 0
         self.leader_id = -1
         self.leads_alone = False
-        """This broker leads and there is no other replica: what is written is committed, so appends take the
-        short way, and batches may wait for others to be written with."""
+        """Whether this broker leads the only replica: what is written is committed, so appends take the short
+        path, and batches may be staged to be written with others."""
         self.leadership: Leadership | None = None
         """What this broker knows of its followers while it leads several replicas."""
         self.in_sync_count = 1
@@ -141,15 +141,16 @@ class Partition:
         """Whether the topic's settings hold followers of this replica to the broker's rate."""
         self.is_throttled_as_follower = False
         self.isr_wanted: Callable[[Partition], None] = _nobody_keeps_the_isr
-        """Told when a follower has caught up or lost records, so that the metadata may hear of it."""
+        """Called when a follower has caught up or lost records, so that the metadata may hear of it."""
         self.leaders_count = 0
-        """Grows whenever this broker takes up or loses office: what was found out before may be wrong."""
+        """Grows whenever this broker begins or ceases to lead: what was found out before may be wrong."""
         self.markers_count = 0
-        """How many markers were written here: what was verified before the last is to be verified anew."""
+        """How many markers were written here: a verification from before the last one no longer holds."""
         self._uncommitted_bytes = 0
         self.answer_staged: Callable[[Partition, list[StagedBatch], MillraceError | None], None] | None = None
-        """Told what became of staged batches; set by whoever stages."""
-        self._fetch_waiters: dict[FetchWaiter, None] = {}
+        """Called with the outcome of staged batches; set by whoever stages them."""
+        self.fetch_waiters: dict[FetchWaiter, None] = {}
+        """Told when there is more to read. Who waits enters itself here, and takes itself out."""
         self._replica_readers: dict[ReplicaReader, None] = {}
         self._start_watchers: dict[Callable[[], None], None] = {}
         self.waiting_produces = OffsetWaiters()
@@ -159,15 +160,11 @@ class Partition:
     def is_leader(self) -> bool:
         return self.leads_alone or self.leadership is not None
 
-    @property
-    def fetch_waiter_count(self) -> int:
-        return len(self._fetch_waiters)
-
     def lead(self, leader_id: int, leader_epoch: int) -> None:
-        """Take up office for an epoch as the sole replica, whose whole log is committed, as far as it is on
-        disk where that is asked for."""
+        """Lead for an epoch as the sole replica, whose whole log is committed, as far as it is on disk where
+        that is asked for."""
         assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
-        # The log learns of the epoch with the first batch: reading its files now would slow the start of
+        # The log learns of the epoch with the first batch: to read its files now would slow the start of
         # thousands.
         if not self.leads_alone:
             self.leaders_count += 1
@@ -178,8 +175,8 @@ class Partition:
         self.log.expect_readers()
         self.require_replicas()
         log = self.log
-        # Told again while the disk is busy, or leading again after a while: also then nothing is shown that
-        # is not on disk where it must be.
+        # This call may be repeated while the disk is busy, or lead again after a while: also then nothing is
+        # shown that is not on disk where it must be.
         committed = log.flushed_offset if log.commits_on_flush else log.log_end_offset
         if log.high_watermark < committed:
             self._advance_high_watermark(committed, 0)
@@ -188,9 +185,10 @@ class Partition:
         self._tell_start_watchers()
 
     def lead_replicas(self, leadership: Leadership) -> None:
-        """Take up office for an epoch with followers; or take over what the metadata says of them now."""
+        """Lead for an epoch with followers, or take over what the metadata says of them now."""
         assert leadership.leader_epoch >= self.leader_epoch, (leadership.leader_epoch, self.leader_epoch)
-        if self.leadership is not leadership:
+        is_new_term = self.leadership is not leadership
+        if is_new_term:
             was_leader = self.is_leader
             # What was staged by a sole replica is committed as such.
             self.log.write_staged()
@@ -201,15 +199,18 @@ class Partition:
             self.log.expect_readers()
             if not was_leader:
                 self.leaders_count += 1
-            # Whoever reads here knew a follower, or a leader of an older epoch.
+            # Readers here knew a follower, or a leader of an older epoch.
             self.changed()
-        self.require_replicas(in_sync_count=len(leadership.isr))
-        self.commit_what_is_replicated()
+        leadership.min_insync = self.min_insync_replicas
+        self.in_sync_count = len(leadership.isr)
+        self.has_enough_replicas = leadership.has_enough_replicas
+        if not is_new_term or self.in_sync_count == 1:
+            # At the beginning of a term, followers have not yet said how far they are.
+            self.commit_what_is_replicated()
         self._tell_start_watchers()
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
-        """Somebody else leads, or nobody (-1). What waits to be committed here never will be by this
-        broker."""
+        """Follow another leader, or nobody (-1). This broker will never commit what waits for that here."""
         assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
         self.log.write_staged()
         was_leader = self.is_leader
@@ -228,7 +229,7 @@ class Partition:
             self.changed()
 
     def replace_log(self, log: PartitionLog) -> None:
-        """The same log in another place: nobody who reads or waits here notices."""
+        """Go on with the same log in another place: nobody who reads or waits here notices."""
         assert log.log_end_offset == self.log.log_end_offset, (log, self.log)
         self.log.staged_written = None
         self.log = log
@@ -236,10 +237,8 @@ class Partition:
         if not self.is_leader:
             log.expect_no_readers()
 
-    def require_replicas(self, *, in_sync_count: int | None = None, min_insync: int | None = None) -> None:
-        """Take over how many replicas are in sync, or how many must be for acks=all."""
-        if in_sync_count is not None:
-            self.in_sync_count = in_sync_count
+    def require_replicas(self, *, min_insync: int | None = None) -> None:
+        """Find out whether enough replicas are in sync for acks=all; take over how many that are."""
         if min_insync is not None:
             self.min_insync_replicas = min_insync
         leadership = self.leadership
@@ -264,7 +263,7 @@ class Partition:
             raise NotLeader(self.topic_partition, leader_id=self.leader_id)
 
     def refuse_if_too_few_replicas(self) -> None:
-        """For acks=all: rather refuse than acknowledge what too few replicas have."""
+        """Refuse a produce with acks=all if too few replicas would have the records."""
         if not self.has_enough_replicas:
             self.refuse_unless_leader()
             raise NotEnoughReplicas(
@@ -280,35 +279,39 @@ class Partition:
     ) -> Appended:
         """Append a producer's records; readers see them when they are committed.
 
-        Transactional ones only from callers that know the transaction: see `append_transactional`. With a
-        token the answer may be STAGED: `answer_staged` gets it back once the batch is written."""
-        if not self.leads_alone:
-            return self._append_with_followers(records, now_ms, refused_bits)
+        Transactional records need a caller that knows the transaction: see `append_transactional`. With a
+        token the answer of a sole replica may be STAGED: `answer_staged` gets the token back once the batch
+        is written."""
+        if not self.leads_alone and self.leadership is None:
+            self.refuse_unless_leader()
         log = self.log
         appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits, token)
         if appended.duplicate:
-            # Or staged.
+            # The batch is a duplicate, or staged.
             return appended
         size_bytes = len(records)
         stats = self.stats
-        stats.bytes_in += size_bytes
         stats.messages_in += appended.last_offset - appended.base_offset + 1
+        if not self.leads_alone:
+            self._await_followers(size_bytes)
+            return appended
+        stats.bytes_in += size_bytes
         if log.flush_is_due:
             self.flush_wanted(self)
-        # With flush.messages=1, what a reader has seen must not vanish with the power: it is shown when it
-        # is on disk.
+        # With flush.messages=1, records are shown once they are on disk: what was seen must not vanish.
         if not log.commits_on_flush:
-            newest = None
-            if self._fetch_waiters and size_bytes <= NEWEST_BYTES_MAX:
-                newest = (appended.base_offset, bytes(records))
-            self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
+            if self.fetch_waiters or self.waiting_produces:
+                newest = (appended.base_offset, bytes(records)) if size_bytes <= NEWEST_BYTES_MAX else None
+                self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
+            else:
+                log.high_watermark = log.log_end_offset
         return appended
 
     def _staged_written(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
         try:
             self._show_staged(staged, error)
         finally:
-            # Whatever may be wrong with those who read: the ones who wrote wait for an answer.
+            # Whatever may be wrong with readers, those who wrote wait for an answer.
             assert self.answer_staged is not None
             self.answer_staged(self, staged, error)
 
@@ -324,24 +327,14 @@ class Partition:
             if log.flush_is_due:
                 self.flush_wanted(self)
             newest = None
-            if self._fetch_waiters and size_bytes <= NEWEST_BYTES_MAX:
+            if self.fetch_waiters and size_bytes <= NEWEST_BYTES_MAX:
                 newest = (first_offset, b"".join([data for data, _, _, _, _, _, _, _ in staged]))
             self._advance_high_watermark(log.log_end_offset, size_bytes, newest)
         else:
             stats.produces_failed += len(staged)
 
-    def _append_with_followers(self, records: memoryview, now_ms: int, refused_bits: int) -> Appended:
-        self.refuse_unless_leader()
-        log = self.log
-        appended = log.append_as_leader(records, self.leader_epoch, now_ms, refused_bits)
-        if appended.duplicate:
-            return appended
-        self.stats.messages_in += appended.last_offset - appended.base_offset + 1
-        self._appended(len(records))
-        return appended
-
-    def _appended(self, size_bytes: int) -> None:
-        """Something is in the log that others have to fetch before it is committed."""
+    def _await_followers(self, size_bytes: int) -> None:
+        """Note that something is in the log that followers have to fetch before it is committed."""
         self.stats.bytes_in += size_bytes
         self._uncommitted_bytes += size_bytes
         if self.log.flush_is_due:
@@ -362,7 +355,7 @@ class Partition:
         log = self.log
         appended = log.append_own(batch, self.leader_epoch)
         if self.leadership is not None:
-            self._appended(len(batch))
+            self._await_followers(len(batch))
             return appended
         self.stats.bytes_in += len(batch)
         if log.flush_is_due:
@@ -372,7 +365,7 @@ class Partition:
         return appended
 
     def needs_marker(self, marker: EndMarker) -> bool:
-        """Whether a marker has to be written still; raises if a newer epoch forbids it."""
+        """Whether a marker still has to be written; raises if a newer epoch forbids it."""
         return check_marker(self.log.producers, marker)
 
     def append_marker(self, marker: EndMarker, now_ms: int) -> Appended:
@@ -394,7 +387,7 @@ class Partition:
         try:
             entry = self.log.producers.entries.get(producer_id)
         except StorageError:
-            # Not known: whoever asks has it verified, and the append says what is wrong with the disk.
+            # Not known: the caller has the transaction verified, and the append reports the disk's error.
             return False
         return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset >= 0
 
@@ -403,7 +396,7 @@ class Partition:
         return self.log.high_watermark > appended.last_offset
 
     def flushed(self) -> None:
-        """More of the log is on disk."""
+        """Commit what may be committed now that more of the log is on disk."""
         if not self.leads_alone:
             self.commit_what_is_replicated()
             return
@@ -412,7 +405,7 @@ class Partition:
             self._advance_high_watermark(offset, 1)
 
     def flush_failed(self) -> None:
-        """What was not yet acknowledged never will be by this log."""
+        """Fail those who wait: this log will never acknowledge what it has not yet."""
         self.waiting_produces.fail()
 
     def check_epoch(self, current_leader_epoch: int) -> None:
@@ -423,13 +416,12 @@ class Partition:
         error = FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch
         raise error(self.topic_partition, asked=current_leader_epoch, current=self.leader_epoch)
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, min_one: bool) -> LogSlice:
-        """Whole batches that a consumer may see, as a slice of a file."""
-        log = self.log
-        if committed_only:
-            log.producers  # noqa: B018 - the last stable offset is right only once open transactions are known
-            return log.read(offset, max_bytes, log.last_stable_offset, min_one)
-        return log.read(offset, max_bytes, log.high_watermark, min_one)
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where a reader of committed records may see them; others see them up to the high
+        watermark."""
+        self.log.producers  # noqa: B018 - it is right only once open transactions are known
+        return self.log.last_stable_offset
 
     def aborted_transactions(self, offset: int, found: LogSlice) -> list[tuple[int, int]]:
         """(producer id, first offset) of transactions whose records are among those found at `offset`: a
@@ -474,7 +466,7 @@ class Partition:
         now_ms: int,
         is_leaving: bool = False,
     ) -> bool:
-        """A follower that shares our history has everything below `offset`. False if it is no replica."""
+        """Note that a follower with our history has everything below `offset`. False if it is no replica."""
         leadership = self.leadership
         log = self.log
         if leadership is None or not leadership.fetched(
@@ -496,13 +488,13 @@ class Partition:
         return True
 
     def replica_lost(self, node_id: int) -> None:
-        """A follower has stopped fetching; it may come back."""
+        """Note that a follower has stopped fetching; it may come back."""
         if self.leadership is not None:
             self.leadership.lost(node_id)
             self.commit_what_is_replicated()
 
     def commit_what_is_replicated(self) -> None:
-        """Move the high watermark to where all who count have the records."""
+        """Move the high watermark to where all replicas that count have the records."""
         leadership = self.leadership
         if leadership is None:
             return
@@ -511,25 +503,24 @@ class Partition:
             log.flushed_offset if log.commits_on_flush else log.log_end_offset
         )
         if offset > log.high_watermark:
-            self._advance_high_watermark(offset, max(self._uncommitted_bytes, 1))
+            # Producers first: they wait for nothing else.
+            log.high_watermark = offset
+            self.waiting_produces.reached(offset)
+            for waiter in list(self.fetch_waiters):
+                waiter.more_records(max(self._uncommitted_bytes, 1))
             if offset == log.log_end_offset:
                 self._uncommitted_bytes = 0
             for reader in self._replica_readers:
                 reader.high_watermark_moved()
 
-    def read_for_replica(self, offset: int, max_bytes: int, *, min_one: bool) -> LogSlice:
-        """Whole batches up to the end of the log, committed or not."""
-        return self.log.read(offset, max_bytes, self.log.log_end_offset, min_one)
-
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
-        """The first offset that any replica still has, among those whose brokers are alive; -1 if not all of
-        them have said so."""
+        """The first offset that any replica with a live broker still has; -1 if not all have said so."""
         start_offset = self.log.log_start_offset
         leadership = self.leadership
         return start_offset if leadership is None else leadership.low_watermark(start_offset, is_alive)
 
     def watch_start(self, watcher: Callable[[], None]) -> None:
-        """Have it called whenever a replica may have deleted records, or this broker leads no more."""
+        """Call `watcher` whenever a replica may have deleted records, or this broker leads no more."""
         self._start_watchers[watcher] = None
 
     def stop_watching_start(self, watcher: Callable[[], None]) -> None:
@@ -550,29 +541,23 @@ class Partition:
         repair = take(log, asked_offset, fetched)
         if fetched.records is not None and log.flush_is_due:
             self.flush_wanted(self)
-        if log.high_watermark > high_watermark and self._fetch_waiters:
-            for waiter in list(self._fetch_waiters):
+        if log.high_watermark > high_watermark and self.fetch_waiters:
+            for waiter in list(self.fetch_waiters):
                 waiter.more_records(1 if fetched.records is None else len(fetched.records))
         return repair
 
     # Waiting.
 
-    def await_records(self, waiter: FetchWaiter) -> None:
-        self._fetch_waiters[waiter] = None
-
-    def stop_waiting(self, waiter: FetchWaiter) -> None:
-        self._fetch_waiters.pop(waiter, None)
-
     def changed(self) -> None:
-        """Leadership, the log's start or its existence changed: nobody should go on waiting for what was."""
-        for waiter in list(self._fetch_waiters):
+        """Tell all who wait that leadership, the log's start or its existence has changed."""
+        for waiter in list(self.fetch_waiters):
             waiter.changed()
         for reader in self._replica_readers:
             reader.changed()
         self._tell_start_watchers()
 
     def retire(self) -> None:
-        """The partition is deleted, or lives on other brokers only."""
+        """End the partition here, because it is deleted or lives on other brokers only."""
         self.log.write_staged()
         self.leads_alone = False
         self.leadership = None
@@ -589,10 +574,10 @@ class Partition:
         self.log.high_watermark = offset
         if self.waiting_produces:
             self.waiting_produces.reached(offset)
-        if self._fetch_waiters:
-            for waiter in list(self._fetch_waiters):
+        if self.fetch_waiters:
+            for waiter in list(self.fetch_waiters):
                 waiter.more_records(size_bytes, newest)
 
 
 def _nobody_keeps_the_isr(_partition: Partition) -> None:
-    """Until the assembly says who does."""
+    """Stands in until the assembly says who does."""

@@ -17,7 +17,7 @@ class Partitions:
         self.by_id: dict[TopicId, dict[int, Partition]] = {}
         self.stats: dict[str, TopicStats] = {}
         self.world = World()
-        """Hears of partitions that come and go."""
+        """Is told of partitions that come and go."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():

@@ -1,7 +1,7 @@
 """How much may still be replicated at a rate: a bucket that fills with time. Rules without I/O; the time of
 any steady clock goes in.
 
-What is taken may be more than there is, because a batch is never divided: the bucket is in debt then, and
+A caller may take more than there is, because a batch is never divided: then the bucket is in debt, and
 nothing may be taken until time has paid. So the rate holds over time whatever the size of the batches, and
 there is always a next moment at which something may be taken.
 """
@@ -13,7 +13,7 @@ from typing import Final
 SAVED_UP_S: Final = 1.0
 """The bucket holds what the rate gives in this time: nobody saves up for more than a short burst."""
 WAIT_S: Final = 0.1
-"""Who has found the bucket empty waits for what the rate gives in this time, not for every single byte."""
+"""Whoever found the bucket empty waits for what the rate gives in this time, not for every byte."""
 UNLIMITED: Final = 2**63 - 1
 
 
@@ -52,7 +52,7 @@ class ReplicationQuota:
         self._content -= size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Taken, and then not used."""
+        """Give back what was taken and then not used."""
         self._content = min(self._content + size_bytes, self.rate * SAVED_UP_S)
 
     def wait_s(self, now_s: float) -> float:

@@ -1,6 +1,6 @@
 """Requests that wait: fetches for more records, produces until enough replicas and disks have theirs.
 
-No I/O and no timers here: who waits brings its own deadline and withdraws when it has passed.
+No I/O and no timers here: a request that waits has its own deadline, and withdraws when that has passed.
 """
 
 from __future__ import annotations
@@ -13,40 +13,42 @@ from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
 
-_UNANSWERED: Final = "one who waited for an offset could not be answered"
-"""A bug in that answer. It belongs to another request than the one at work, and others wait behind it."""
+_UNANSWERED: Final = "a request that waited for an offset could not be answered"
+"""Logged for a bug in an answer. It must not harm the request at work, nor those that wait behind it."""
 
 
 NEWEST_BYTES_MAX: Final = 16 * 1024
-"""More than this is not kept in memory for those who wait: they read it from the log."""
+"""Larger batches are not kept in memory for those who wait: they read them from the log."""
 Newest = tuple[int, bytes]
 """The first offset and the bytes of batches that were just written, up to the end of the log."""
 
 
 class FetchWaiter(Protocol):
+    """A fetch that waits for more records of a partition."""
+
     def more_records(self, size_bytes: int, newest: Newest | None = None) -> None:
-        """`size_bytes` more can be read from a partition that this fetch waits for: these, where they are
+        """`size_bytes` more can be read from a partition that this fetch waits for; `newest` holds them, if
         known."""
 
     def changed(self) -> None:
-        """The partition changed in a way that waiting cannot mend: answer now."""
+        """Answer now, because the partition changed in a way that waiting cannot mend."""
 
 
 class ReplicaReader(Protocol):
     """A follower's place at one partition of its leader: it is told what happens and reads when it can."""
 
     def appended(self) -> None:
-        """There is something to fetch, committed or not."""
+        """Hear that there is something to fetch, committed or not."""
 
     def high_watermark_moved(self) -> None:
-        """More is committed, which the follower should hear soon."""
+        """Hear that more is committed, which the follower should know soon."""
 
     def changed(self) -> None:
-        """Leadership, or the log's start, is not what it was."""
+        """Hear that leadership or the log's start has changed."""
 
 
 class OffsetWaiters:
-    """Those who wait until an offset is reached, in the order of their offsets."""
+    """Requests that wait until an offset is reached, in the order of their offsets."""
 
     __slots__ = ("_waiting",)
 
@@ -74,7 +76,7 @@ class OffsetWaiters:
                 log.exception(_UNANSWERED)
 
     def fail(self) -> None:
-        """Nobody's offset will be reached: the partition is going away or its disk has failed."""
+        """Tell all that their offsets will not be reached: the partition is gone or its disk has failed."""
         waiting, self._waiting = self._waiting, deque()
         for _offset, done in waiting:
             try:

@@ -50,7 +50,7 @@ def _jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 
 class _Report:
-    """What is said while runs come to their end: a bar on a terminal, a line for each elsewhere."""
+    """Tells how the runs end: with a bar on a terminal, elsewhere with a line for each."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._quiet = options.quiet
@@ -89,7 +89,7 @@ class _Report:
     def end(self) -> None:
         self._wipe()
         took_s = clock_s() - self._began
-        # On a machine that does other things as well, only the second figure can be compared.
+        # Only the figure by CPU time can be compared where the machine does other things as well.
         self._say(
             f"{self._count} runs, {self._simulated_s / 3600:.2f} simulated hours in {took_s:.0f} s, "
             f"{self._simulated_s / max(took_s, 0.001):.0f} times as fast as real time "

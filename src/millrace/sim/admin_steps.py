@@ -1,5 +1,5 @@
-"""What people do to a cluster while it is used: topics come, grow and go, records are deleted, settings
-change, replicas move, leaders are put back. Each is one step of a scenario, to be mixed with faults."""
+"""What people do to a cluster while it is used: they create, grow and delete topics, delete records, change
+settings, move replicas, put leaders back. Each is one step of a scenario, to be mixed with faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.sim.history import TopicDeleted
 from millrace.sim.run import COPIES, PARTITIONS, Run
 
 GROWING_MAX: Final = 3
-"""Topics of a run: each has clients of its own until the end."""
+"""How many topics may grow in a run: each has clients of its own until the end."""
 GROWN_TO: Final = 3
 CROWD_TOPICS: Final = 4
 CROWD_PARTITIONS: Final = 100
@@ -28,7 +28,7 @@ CALL_OFF_CHANCE: Final = 0.2
 KILL_CHANCE: Final = 0.4
 FEWER_REPLICAS_CHANCE: Final = 0.25
 KEPT_MAX: Final = 12
-"""Records that are left: a few batches, of which the first is mostly cut in two."""
+"""How many records a deletion leaves: a few batches, of which the first is mostly cut in two."""
 SETTINGS: Final = (
     ("internal.segment.bytes", ("4096", "16384", "65536")),
     ("flush.messages", ("1", "1000", None)),
@@ -40,7 +40,7 @@ SETTINGS: Final = (
 async def fleeting_topic(run: Run, *, restart_chance: float = 0.0) -> None:
     """A topic is deleted and created again under its name, with clients that do not know (F29).
 
-    A broker that is started again just then has to tell what is new from what it did not get rid of."""
+    A broker that is started again just then has to tell the new topic from what it has left of the old."""
     cluster = run.cluster
     number = run.next_number()
     name = "fleeting"
@@ -120,7 +120,7 @@ async def move_replicas(run: Run) -> None:
 
 async def delete_records(run: Run) -> None:
     """Most records of a partition go, up to an offset that is as often in the middle of a batch as not."""
-    # What was copied is compared with its copies in the end.
+    # The copies stay: in the end they are compared with what was copied.
     topic = run.chance.choice([name for name in run.topics if name != COPIES])
     partition = run.chance.choice(run.topics[topic])
     kept = run.chance.randint(0, KEPT_MAX)

@@ -1,9 +1,9 @@
 """Bits that turn in any file of a log, flushed long ago or just now, while a broker runs or is down.
 
-Left out is the identity of a directory, with which a broker refuses to start. The base offset and the leader
-epoch of a batch and the index of aborted transactions have no checksum. Whoever begins to read there finds
-them by comparing; for those who read past them, the scrub does. So they are turned where nobody reads before
-it: on a follower.
+The file with a directory's identity is left out: with damage there a broker refuses to start. The base offset
+and the leader epoch of a batch and the index of aborted transactions have no checksum. A reader that begins
+there finds the damage by comparing; for readers that come past it, the scrub finds it. So bits turn there
+only on a follower, where nobody reads before the scrub.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from millrace.log.segments import checkpoints
 from millrace.log.segments.checkpoints import RECOVERY_POINTS
 from millrace.log.state.epochs import FILE_NAME as LEADER_EPOCHS
 from millrace.sim.cluster import Node
-from millrace.sim.faults import pick_running, start_again
-from millrace.sim.history import MayBeLost
+from millrace.sim.faults import (
+    batches_before_the_end,
+    note_that_it_may_be_lost,
+    pick_running,
+    start_again,
+)
 from millrace.sim.run import Run
 from millrace.wire.records import check_batch, split_batches
 
 SCRUBBING: Final = {"log.scrub.interval.ms": "2000"}
-"""So that damage is found within seconds."""
+"""Lets the scrub find damage within seconds."""
 SMALL_SEGMENTS: Final = {"internal.segment.bytes": "8192"}
 _BESIDE: Final = (".index", ".timeindex", ".snapshot")
 _SMALL: Final = (
@@ -38,20 +42,20 @@ _IN_A_HEADER: Final = 0.4
 _WITHOUT_CHECKSUM: Final = (*range(8), *range(12, 16))
 """Base offset and leader epoch."""
 _HEADER_BYTES: Final = (8, 9, 10, 11, 16)
-"""Length and format: a batch with another one is no batch."""
+"""Length and format: bytes with another length or format are no batch."""
 _CHECKSUM_AT: Final = 17
 
 
 async def bits_anywhere(run: Run) -> None:
-    """On the only copy: a batch is lost, and nothing else (F7)."""
+    """Bits turn on the only copy: a batch is lost, and nothing else (F7)."""
     node = pick_running(run)
     if node is not None:
         await _turn_bits(run, node, is_only_copy=True)
 
 
 async def bits_on_one(run: Run) -> None:
-    """On one of several copies: nothing may be lost. Then others go, so that it leads with what it mended
-    (F7)."""
+    """Bits turn on one of several copies: nothing may be lost. Then the others go, so that this broker leads
+    with what it mended (F7)."""
     node = pick_running(run)
     if node is None or not all(each.is_ready for each in run.nodes):
         return
@@ -68,7 +72,7 @@ async def bits_on_one(run: Run) -> None:
 async def _turn_bits(run: Run, node: Node, *, is_only_copy: bool) -> None:
     how = run.chance.choice(("running", "stopped", "killed"))
     assert node.broker is not None
-    # The directories of logs that others lead, by what it knew while it ran.
+    # The directories of logs that others lead, as the broker knew while it ran.
     followed = [each.log.path for each in node.broker.partitions if not each.is_leader]
     if how == "stopped":
         await node.stop()
@@ -95,7 +99,7 @@ def _turn_one(run: Run, node: Node, followed: Sequence[str], *, is_only_copy: bo
         name = run.chance.choice(small)
         _turn_any(run, node, name)
         if name.endswith(checkpoints.PARTITION_METADATA):
-            # With a second bit it would be the id of another topic, for all that anybody could tell.
+            # With a second bit it could be the id of another topic, for all that anybody could tell.
             run.damaged[name] = None
     elif aborted and kind < 0.4:
         _turn_any(run, node, run.chance.choice(aborted))
@@ -114,7 +118,7 @@ def _turn_any(run: Run, node: Node, name: str) -> None:
 
 
 def _closed_aborted(names: list[str]) -> list[str]:
-    """Indexes of aborted transactions beside segments that are not the last ones: the scrub compares them."""
+    """The indexes of aborted transactions beside closed segments, which the scrub compares."""
     last = {name.rpartition("/")[0]: name for name in sorted(names) if name.endswith(".log")}
     return [
         name
@@ -124,19 +128,13 @@ def _closed_aborted(names: list[str]) -> list[str]:
 
 
 def _turn_batch(run: Run, node: Node, name: str, odd_bytes: Sequence[int], *, is_only_copy: bool) -> None:
-    directory = name.rpartition("/")[0]
-    batches = split_batches(memoryview(bytes(node.volume.names[name].content)))
-    if name == max(
-        each for each in node.volume.names if each.startswith(directory) and each.endswith(".log")
-    ):
-        # Damage at the very end looks like a write that was torn, and is cut off as such.
-        batches = batches[:-1]
+    batches = batches_before_the_end(node, name)
     if not batches:
         return
     number = run.chance.randrange(len(batches))
     header = check_batch(batches[number])
     start = sum(len(batch) for batch in batches[:number])
-    # Headers are read by many who read nothing else.
+    # Headers get more than their share of the bits, since many read them and nothing else.
     covered = range(_CHECKSUM_AT, len(batches[number]))
     at = start + run.chance.choice(
         (*_HEADER_BYTES, *odd_bytes) if run.chance.random() < _IN_A_HEADER else covered
@@ -144,16 +142,7 @@ def _turn_batch(run: Run, node: Node, name: str, odd_bytes: Sequence[int], *, is
     run.damaged[name] = None
     run.cluster.note(f"a bit of {name} flips at {at}, offset {header.base_offset}")
     if is_only_copy:
-        topic, _, partition = directory.rpartition("/")[2].rpartition("-")
-        run.cluster.history.add(
-            MayBeLost(
-                at=int(run.cluster.loop.time() * 1000),
-                topic=topic,
-                partition=int(partition),
-                first_offset=header.base_offset,
-                last_offset=header.last_offset,
-            )
-        )
+        note_that_it_may_be_lost(run, name, header)
     node.volume.flip_bit(name, at, run.chance.randrange(8))
 
 

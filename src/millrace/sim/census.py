@@ -1,5 +1,5 @@
-"""Counts what wakes a simulated cluster up, by process and by the code that runs: what goes on in the quiet
-should be little, here and on real machines."""
+"""Counts what wakes a simulated cluster up, by process and by the code that runs: little should go on in
+quiet times, here and on real machines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import Counter
 
 
 class Census:
+    """How often each callback ran."""
+
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
 
@@ -15,7 +17,7 @@ class Census:
         self._counts[process.partition("-")[0], _origin(handle)] += 1
 
     def lines(self, seconds: float, most: int = 30) -> list[str]:
-        """The most frequent ones, as times per simulated second."""
+        """The most frequent callbacks, as times per simulated second."""
         return [
             f"{count / max(seconds, 1.0):10.4f}/s  {process:<10} {origin}"
             for (process, origin), count in self._counts.most_common(most)

@@ -1,5 +1,5 @@
-"""A cluster in one thread: unmodified brokers on simulated disks, clocks, network and store, and what can
-befall them."""
+"""A cluster in one thread: unmodified brokers on simulated disks, clocks, network and store, which can be
+killed, paused and lose power."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DATA_DIRECTORY: Final = "/data"
 SETTINGS: Final[Mapping[str, str]] = {
     "metrics.listener": "",
     "auto.create.topics.enable": "false",
-    # Small, so that hours of it stay fast and every kind of file comes to its turn.
+    # Small values keep hours of simulation fast, and every kind of file gets its turn.
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "500",
@@ -48,12 +48,13 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
-    # For committed offsets too: with one in sync they are as safe as its page cache.
+    # This holds for committed offsets too: with one replica in sync they are only as safe as its page cache.
     "min.insync.replicas": "2",
 }
 STOP_S: Final = 60.0
 LATENCIES_S: Final = ((0.000_1, 0.001), (0.001, 0.02), (0.01, 0.2))
-"""Of a machine room, of a city, of a bad day: the seed chooses one. Slow ones keep more in flight."""
+"""The latencies of a machine room, of a city and of a bad day: the seed chooses one. With slow ones more is
+in flight."""
 
 
 class Node:
@@ -67,7 +68,7 @@ class Node:
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.new_broker = cluster.new_broker
-        """What the next start runs: another release, perhaps."""
+        """What the next start runs, perhaps another release."""
         self.starts_count = 0
         self.exit_error: BaseException | None = None
         self._cluster = cluster
@@ -114,7 +115,7 @@ class Node:
             compaction=InlineRunner(volume),
             ticks=cluster.loop.time,
             open_file_count=lambda: 0,
-            settle=lambda: None,
+            on_built=lambda: None,
             may_stay_awake=False,
             boot_id=f"{self.host}-{self._boots_count}",
             host_name=self.host,
@@ -127,7 +128,7 @@ class Node:
             cluster.note(f"broker {self.node_id} ended: {error}")
         except Exception as error:
             if process.state == State.DEAD:
-                # Torn out of the middle of its work: that is no failure of its own.
+                # The process was killed in the middle of its work: this is no failure of its own.
                 return
             self.exit_error = error
             log.exception("broker %d failed", self.node_id)
@@ -141,7 +142,7 @@ class Node:
             self._end(with_reset=True)
 
     async def stop(self) -> None:
-        """In order, as after SIGTERM."""
+        """Stop the broker in order, as SIGTERM does."""
         if self.is_running and self._serving is not None:
             self._cluster.note(f"stop broker {self.node_id}")
             self._stop.set()
@@ -169,7 +170,7 @@ class Node:
         process = self.process
         if process is None or process.state == State.DEAD:
             return
-        # First of all nothing that its code still does may reach disk or network.
+        # This comes first: nothing that the process still does may reach disk or network.
         self.volume = self.volume.hand_over()
         for server in list(process.servers):
             server.close()
@@ -214,7 +215,7 @@ class Cluster:
         self.settings = dict(settings or {})
         self.new_broker = new_broker
         self.problem: str | None = None
-        """What a client met that it had no answer to."""
+        """What a client met and could not deal with."""
         self.clients: list[Process] = []
         self._clients_count = 0
         self.nodes = [Node(self, node_id) for node_id in range(1, nodes + 1)]

@@ -1,5 +1,4 @@
-"""What can befall brokers that have each other: cuts between them, quick failovers, disks that come back
-empty."""
+"""What can befall brokers of a cluster: cuts between them, quick failovers, disks that come back empty."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ CRASH_CHANCE: Final = 0.3
 
 
 async def cut_brokers(run: Run) -> None:
-    """Two brokers do not hear of each other, or one of them does not."""
+    """Two brokers do not hear each other, or one does not hear the other."""
     network, chance = run.cluster.network, run.chance
     first, second = chance.sample(run.nodes, 2)
     both_ways = chance.random() < 0.5
@@ -31,7 +30,7 @@ async def cut_brokers(run: Run) -> None:
     network.heal(first.host, second.host)
 
 
-async def isolate(run: Run) -> None:
+async def cut_off_one(run: Run) -> None:
     """One broker is alone: without the others, and perhaps without the store or without clients."""
     network, chance = run.cluster.network, run.chance
     node = chance.choice(run.nodes)
@@ -40,7 +39,7 @@ async def isolate(run: Run) -> None:
         hosts.append(STORE_HOST)
     if chance.random() < 0.5:
         hosts += [client.host for client in run.cluster.clients]
-    run.cluster.note(f"isolate broker {node.node_id} from {len(hosts)} hosts")
+    run.cluster.note(f"cut broker {node.node_id} off from {len(hosts)} hosts")
     for host in hosts:
         network.cut(node.host, host)
     await run.sleep(1.0, 40.0)
@@ -65,8 +64,8 @@ async def cut_off_from_the_cluster(run: Run) -> None:
 
 
 async def quick_failovers(run: Run) -> None:
-    """One leader after the other goes before the rest has settled (F1, F2). One of them may lose power: two
-    that do at the same time take with them what both had acknowledged and neither had flushed."""
+    """One leader after the other goes before the rest has come to rest (F1, F2). Only one of them may lose
+    power: two that do at the same time take with them what both had acknowledged and neither had flushed."""
     gone: list[Node] = []
     has_power_to_lose = True
     for _ in range(run.chance.randint(2, 4)):
@@ -87,8 +86,8 @@ async def quick_failovers(run: Run) -> None:
 
 
 async def failover_with_slow_replication(run: Run) -> None:
-    """A leader goes while the others are behind: what only it had must not have been acknowledged, and must
-    be gone when it is back (F1, F5)."""
+    """A leader goes while the others are behind: records that only the leader had must not have been
+    acknowledged, and must be gone when it is back (F1, F5)."""
     node = pick_running(run)
     if node is None or not all(each.is_ready for each in run.nodes):
         return
@@ -110,8 +109,8 @@ async def failover_with_slow_replication(run: Run) -> None:
 
 
 async def last_one_loses_power(run: Run) -> None:
-    """The others are down long enough to leave the in-sync set; then the last one forgets what it did not
-    flush, and is the first to be back (F4)."""
+    """All brokers but one are down long enough to leave the in-sync set; then the last one forgets what it
+    did not flush, and is the first to be back (F4)."""
     nodes = [node for node in run.nodes if node.is_ready]
     if len(nodes) < 2:
         return
@@ -128,13 +127,13 @@ async def last_one_loses_power(run: Run) -> None:
 
 
 async def last_two_go_together(run: Run) -> None:
-    """Two are in sync. At the same moment one loses power, which nobody notices, and the other is killed: it
-    has everything, and must lead whoever comes back first (F4)."""
+    """Two brokers are in sync. At the same moment one loses power, which nobody notices, and the other is
+    killed: that one has everything, and must lead, whoever comes back first (F4)."""
     if not await _is_all_in_sync(run):
         return
     third, powerless, intact = run.chance.sample(run.nodes, 3)
     third.kill()
-    # Long enough that it is missed, and that it misses something.
+    # Long enough that the cluster counts it out, and that it misses something.
     await run.sleep(10.0, 20.0)
     if powerless.is_ready and intact.is_ready:
         powerless.lose_power()
@@ -148,7 +147,7 @@ async def last_two_go_together(run: Run) -> None:
 
 
 async def _is_all_in_sync(run: Run) -> bool:
-    """Whether one of them can be lost without any other being the last that has everything."""
+    """Whether one broker can be lost without leaving another as the last that has everything."""
     image = image_of(await run.cluster.store.load())
     return all(node.is_ready for node in run.nodes) and all(
         sorted(state.isr) == sorted(state.replicas)
@@ -192,8 +191,8 @@ async def records_go_while_one_is_away(run: Run) -> None:
 
 
 async def refuse_connections(run: Run) -> None:
-    """Something in front of a broker refuses every new connection in its place, while it runs on and what is
-    connected stays so, or is reset."""
+    """Something in front of a broker refuses every new connection in its place, while the broker runs on;
+    open connections stay or are reset."""
     node = pick_running(run)
     if node is None or node.process is None:
         return
@@ -207,7 +206,7 @@ async def refuse_connections(run: Run) -> None:
         cluster.network.reset_connections(process, other.host)
         await run.sleep(1.0, 10.0)
     cluster.network.stop_refusing(node.host)
-    # Who is just knocking may still be wrong about it.
+    # A broker that is just connecting may still be wrong about this one.
     await run.sleep(1.0)
     cluster.registrations.expect_mistakes(node.host, are_possible=False)
     cluster.note(f"broker {node.node_id} can be connected to again")
@@ -252,12 +251,6 @@ async def flipped_bit_on_one(run: Run) -> None:
     if node is None or not all(each.is_ready for each in run.nodes):
         return
     node.kill()
-    logs = [
-        name
-        for name, inode in node.volume.names.items()
-        if name.endswith(".log") and "/__" not in name and inode.content and name not in run.damaged
-    ]
-    if logs:
-        flip_bit(run, node, run.chance.choice(logs), is_only_copy=False)
+    flip_bit(run, node, is_only_copy=False)
     await start_again(run, node)
     await run.sleep(30.0, 60.0)

@@ -1,5 +1,5 @@
-"""Scenarios of three brokers, each partition on all of them, of which two must have what is acknowledged, or
-one where the plan says so."""
+"""Scenarios of three brokers, with each partition on all of them. Two brokers must have what is acknowledged,
+or one where the plan says so."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ONE_IS_ENOUGH: Final = Plan(
     settings={**_FASTER, "min.insync.replicas": "1", "transaction.state.log.min.isr": "1"},
     workload=Workload(pause_s=1.0),
 )
-"""One in sync may acknowledge: for the topics of clients, committed offsets and transactions."""
+"""A single replica in sync may acknowledge: for the topics of clients, committed offsets and transactions."""
 FOUR: Final = Plan(nodes=4, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=1.0))
-"""So that replicas have somewhere to move to."""
+"""With a fourth broker replicas have somewhere to move to."""
 THROTTLED: Final = replace(
     FOUR,
     topic_configs={
@@ -49,7 +49,7 @@ THROTTLED: Final = replace(
         "follower.replication.throttled.rate": "3000",
     },
 )
-"""Whoever is behind may have a few batches each second, and less than one where they are large."""
+"""A replica that is behind may have a few batches each second, and less than one if they are large."""
 SCRUBBING: Final = replace(
     THREE,
     keeps_records=True,
@@ -69,7 +69,7 @@ UNREAD: Final = replace(
         "file.delete.delay.ms": "1000",
     },
 )
-"""Nobody asks what is stable, and what is stored stays as much as it is."""
+"""Nobody asks what is stable, and retention keeps the stored amount the same."""
 UPGRADED: Final = replace(THREE, first_broker=OlderBroker)
 TWO_DIRECTORIES: Final = Plan(
     nodes=3,
@@ -185,7 +185,7 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
     ),
     Named(
         name="C-partitions",
-        play=again_and_again(cluster_faults.cut_brokers, cluster_faults.isolate),
+        play=again_and_again(cluster_faults.cut_brokers, cluster_faults.cut_off_one),
         plan=THREE,
         about="brokers cut off from each other, in one direction or both",
     ),
@@ -303,7 +303,7 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
             faults.slow_disk,
             faults.store_cut_off,
             cluster_faults.cut_brokers,
-            cluster_faults.isolate,
+            cluster_faults.cut_off_one,
             admin_steps.move_replicas,
             admin_steps.put_leaders_back,
             every_s=(0.5, 5.0),

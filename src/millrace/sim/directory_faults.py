@@ -1,13 +1,13 @@
-"""What can befall a broker with several data directories: logs that move between them, one that fails."""
+"""What can befall a broker with several data directories: logs move between them, and a directory fails."""
 
 from __future__ import annotations
 
 import errno
 from typing import Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.core.ids import TopicPartition
 from millrace.sim.clients.client import ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.cluster import PORT, Node
 from millrace.sim.faults import pick_running, start_again
 from millrace.sim.process import DiskSpeed
@@ -25,7 +25,7 @@ ALTER_VERSION: Final = 2
 
 
 async def move_logs(run: Run) -> None:
-    """Some logs of a broker are to go to one of its directories, or to stay there."""
+    """Some logs of a broker are to move to one of its directories, where they may be already."""
     node = pick_running(run)
     if node is None or node.broker is None:
         return
@@ -35,7 +35,7 @@ async def move_logs(run: Run) -> None:
     run.cluster.note(f"broker {node.node_id}: {', '.join(map(str, chosen))} to {path}")
     try:
         await run.by_admin(_ask(run, node, path, chosen))
-    except (Unanswered, ErrorAnswer):
+    except (ConnectionFailed, ErrorAnswer):
         return
 
 
@@ -46,7 +46,7 @@ async def _ask(run: Run, node: Node, path: str, names: list[TopicPartition]) -> 
 
 
 async def crash_in_a_move(run: Run) -> None:
-    """The process or the power goes while logs move, from slow disks that leave time for it."""
+    """The process or the power goes while logs move, on slow disks that leave time for it."""
     for each in run.nodes:
         if each.process is not None:
             each.process.disk_speed = DiskSpeed(0.005, 0.1)
@@ -67,7 +67,8 @@ async def crash_in_a_move(run: Run) -> None:
 
 
 async def failing_directory(run: Run) -> None:
-    """The writes of one directory fail, for as long as the broker runs; others take over what it led."""
+    """Writes to one directory fail for as long as the broker runs; other brokers take over what it led
+    there."""
     node = pick_running(run)
     if node is None or not all(each.is_ready for each in run.nodes):
         return
@@ -77,7 +78,7 @@ async def failing_directory(run: Run) -> None:
         node.volume.fail(operation, errno.EIO, path_contains=f"{path}/", times=2**40)
     await run.sleep(5.0, 30.0)
     if run.chance.random() < 0.3 and node.is_running:
-        # Started again, it finds the directory as bad as it was.
+        # The broker is started again, and finds the directory as bad as it was.
         node.kill()
         node.start()
         node.volume.fail("list", errno.EIO, path_contains=path, times=2)

@@ -1,5 +1,5 @@
-"""The end of every run: all is healed, clients come to their end, everything is read, and what each broker
-has is noted."""
+"""The end of every run: it heals everything, lets clients come to their end, reads everything, and notes what
+each broker has."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.metadata.fold import image_of
 from millrace.metadata.image import Image
 from millrace.sim.clients.client import ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.consumer import Consumer, read_everything
 from millrace.sim.clients.offsets import NONE_COMMITTED, fetch_offsets
 from millrace.sim.clients.reading import EARLIEST, LATEST, list_offset
@@ -22,12 +22,14 @@ from millrace.wire.batch_header import BatchHeader, read_header
 from millrace.wire.records import split_batches
 
 COPIES_S: Final = 20
-"""For followers to catch up and to hear what is committed."""
+"""How long followers get to catch up and to hear what is committed."""
 ANSWERS_MAX: Final = 200
-"""To the fetches of one follower in a second that brings nothing. An idle one asks a few times."""
+"""How many answers a follower may get in a second that brings nothing. An idle follower asks a few times."""
 
 
 class Ending:
+    """Ends one run; `finish` does all of it."""
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._cluster = run.cluster
@@ -53,7 +55,7 @@ class Ending:
             async with asyncio.timeout(END_S):
                 await self._run.by_admin(work)
         except TimeoutError:
-            # What is damaged and never goes into quarantine is asked for again and again.
+            # The reader asks again and again for records that are damaged and never go into quarantine.
             raise TooLate(f"{topic}-{partition} cannot be read in {END_S:g} s") from None
 
     async def _read_copies(self) -> None:
@@ -98,17 +100,17 @@ class Ending:
                 )
 
     async def _until_in_sync(self) -> None:
-        """Until every replica is where it should be, and counts."""
+        """Wait until every replica is where it should be, and in sync."""
         deadline = self._cluster.loop.time() + END_S
         while lagging := self._out_of_sync(image_of(await self._cluster.store.load())):
             if self._cluster.loop.time() > deadline:
                 raise TooLate(f"{lagging} is not in sync after {END_S:g} s")
             if await self._watched_second():
-                # It will not be better in ten minutes, and a simulated second takes long like this.
+                # Ten minutes would not make it better, and every simulated second takes long like this.
                 return
 
     async def _watched_second(self) -> bool:
-        """Let a second pass. Whether a follower has spent it with answers that changed nothing."""
+        """Let a second pass; return whether a follower has spent it with answers that changed nothing."""
         before = self._fetches()
         await asyncio.sleep(1.0)
         is_spinning = False
@@ -126,7 +128,7 @@ class Ending:
         return is_spinning
 
     def _fetches(self) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
-        """By broker, the answers that it has got as a follower, and where its logs are."""
+        """How many answers each broker has got as a follower, and where its logs start and end."""
         found = {}
         for node in self._run.nodes:
             running = None if node.broker is None else node.broker.running
@@ -150,7 +152,7 @@ class Ending:
         return None
 
     async def _until_stable(self) -> None:
-        """Until no transaction is open any more, or should be; the checkers judge what is found then."""
+        """Wait until no transaction is open any more, or should be; the checkers judge what is found then."""
         deadline = self._cluster.loop.time() + 4 * TRANSACTION_TIMEOUT_MS / 1000
         while not await self._is_stable():
             await asyncio.sleep(0.5)
@@ -177,7 +179,7 @@ class Ending:
             work = list_offset(self._run.admin, topic, partition, which, committed_only=committed_only)
             try:
                 return int(await self._run.by_admin(work))
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 self._run.admin.forget_leader(topic)
                 await asyncio.sleep(0.2)
         raise TooLate(f"{topic}-{partition} does not tell where it ends")
@@ -212,9 +214,9 @@ class Ending:
         while self._cluster.loop.time() < deadline:
             try:
                 found = await self._run.by_admin(fetch_offsets(self._run.admin, group, ORDERS, PARTITIONS))
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 found = {}
-            # Asked each time: retention may take what is left while the group waits for its turn.
+            # The ends are asked for each time: retention may take what is left while the group waits.
             ends = {partition: await self._last_to_read(ORDERS, partition) for partition in PARTITIONS}
             if found and all(found[partition] >= end for partition, end in ends.items()):
                 return

@@ -1,4 +1,5 @@
-"""What can befall a cluster, each as one step of a scenario: begin it, wait, and put it right again."""
+"""What can befall a cluster. Each fault is one step of a scenario: it begins, waits, and puts things right
+again."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from millrace.sim.run import Run
 from millrace.sim.store_client import STORE_HOST
 from millrace.sim.volume import UNBOUNDED
 from millrace.sim.volume import Fault as VolumeFault
-from millrace.wire.batch_header import read_header
+from millrace.wire.batch_header import BatchHeader, read_header
 from millrace.wire.records import check_batch, split_batches
 
 Fault = Callable[[Run], Awaitable[None]]
@@ -62,7 +63,7 @@ async def power_loss(run: Run) -> None:
 
 
 async def power_loss_of_a_slow_disk(run: Run) -> None:
-    """With much that is written and not yet flushed."""
+    """A broker loses power with much that is written and not yet flushed."""
     node = pick_running(run)
     if node is None or node.process is None:
         return
@@ -125,7 +126,7 @@ async def pause_and_kill(run: Run) -> None:
 
 
 async def cut_off_client(run: Run) -> None:
-    """A client and a broker do not hear of each other, in both directions or in one."""
+    """A client and a broker do not hear each other, in both directions or in one."""
     network = run.cluster.network
     node, client = run.node, run.chance.choice(run.cluster.clients)
     way = (node.host, client.host) if run.chance.random() < 0.5 else (client.host, node.host)
@@ -192,7 +193,7 @@ async def read_only_disk(run: Run) -> None:
 
 
 async def failing_disk(run: Run) -> None:
-    """One operation fails with EIO; a broker that gave its directory up is started again after a while."""
+    """One operation fails with EIO; after a while a broker that gave its directory up is started again."""
     node = run.node
     operation = run.chance.choice(("write", "sync", "sync", "read"))
     run.cluster.note(f"EIO at the next {operation} of broker {node.node_id}")
@@ -203,7 +204,7 @@ async def failing_disk(run: Run) -> None:
 
 
 async def failing_renames(run: Run) -> None:
-    """Renames fail, one or some in a row: of a log that is deleted, of a segment, of any small file."""
+    """One rename or some in a row fail: of a log that is deleted, of a segment, of any small file."""
     node = run.node
     code = run.chance.choice((errno.EBUSY, errno.EACCES, errno.EIO))
     contains, ends = run.chance.choice((("fleeting-", "0"), ("fleeting-", "1"), (".log", ""), ("", "")))
@@ -286,29 +287,24 @@ async def flipped_bit(run: Run) -> None:
     if node is None:
         return
     node.kill()
+    flip_bit(run, node, is_only_copy=True)
+    await start_again(run, node)
+
+
+def flip_bit(run: Run, node: Node, *, is_only_copy: bool) -> None:
+    """Turn a bit of a batch that the next start has to look at."""
     logs = [
         name
         for name, inode in node.volume.names.items()
         if name.endswith(".log") and "/__" not in name and inode.content and name not in run.damaged
     ]
-    if logs:
-        flip_bit(run, node, run.chance.choice(logs), is_only_copy=True)
-    await start_again(run, node)
-
-
-def flip_bit(run: Run, node: Node, name: str, *, is_only_copy: bool) -> None:
-    """Turn a bit of a batch that the next start has to look at."""
-    directory = name.rpartition("/")[0]
-    content = bytes(node.volume.names[name].content)
-    batches = split_batches(memoryview(content))
-    if name == max(
-        each for each in node.volume.names if each.startswith(directory) and each.endswith(".log")
-    ):
-        # Damage at the very end looks like a write that was torn, and is cut off as such.
-        batches = batches[:-1]
-    topic, _, partition = directory.rpartition("/")[2].rpartition("-")
-    recovery_point = _recovery_point(node, topic, int(partition))
-    # What was flushed before the last checkpoint is not read at a start: readers find it by its checksum.
+    if not logs:
+        return
+    name = run.chance.choice(logs)
+    batches = batches_before_the_end(node, name)
+    recovery_point = _recovery_point(node, name)
+    # A start does not read what was flushed before the last checkpoint: readers find damage there by its
+    # checksum.
     numbers = [
         number for number, batch in enumerate(batches) if read_header(batch).base_offset >= recovery_point
     ]
@@ -321,18 +317,38 @@ def flip_bit(run: Run, node: Node, name: str, *, is_only_copy: bool) -> None:
     run.damaged[name] = None
     run.cluster.note(f"a bit of {name} flips at {at}")
     if is_only_copy:
-        run.cluster.history.add(
-            MayBeLost(
-                at=int(run.cluster.loop.time() * 1000),
-                topic=topic,
-                partition=int(partition),
-                first_offset=header.base_offset,
-                last_offset=header.last_offset,
-            )
-        )
+        note_that_it_may_be_lost(run, name, header)
     node.volume.flip_bit(name, at, run.chance.randrange(8))
 
 
-def _recovery_point(node: Node, topic: str, partition: int) -> int:
+def batches_before_the_end(node: Node, name: str) -> list[memoryview]:
+    """The batches of a segment file, but not the last one of the log: damage at the very end looks like a
+    write that was torn, and is cut off as such."""
+    directory = name.rpartition("/")[0]
+    batches = split_batches(memoryview(bytes(node.volume.names[name].content)))
+    newest = max(each for each in node.volume.names if each.startswith(directory) and each.endswith(".log"))
+    return batches[:-1] if name == newest else batches
+
+
+def note_that_it_may_be_lost(run: Run, name: str, header: BatchHeader) -> None:
+    """Tell the checkers that the only copy of a batch in this segment file was destroyed."""
+    topic, partition = _partition_of(name)
+    run.cluster.history.add(
+        MayBeLost(
+            at=int(run.cluster.loop.time() * 1000),
+            topic=topic,
+            partition=partition,
+            first_offset=header.base_offset,
+            last_offset=header.last_offset,
+        )
+    )
+
+
+def _partition_of(name: str) -> TopicPartition:
+    topic, _, partition = name.rpartition("/")[0].rpartition("/")[2].rpartition("-")
+    return TopicPartition(topic, int(partition))
+
+
+def _recovery_point(node: Node, name: str) -> int:
     points = checkpoints.read_offsets(node.volume, f"{DATA_DIRECTORY}/{checkpoints.RECOVERY_POINTS}")
-    return points.get(TopicPartition(topic, partition), 0)
+    return points.get(_partition_of(name), 0)

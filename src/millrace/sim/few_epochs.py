@@ -22,7 +22,7 @@ def few_epochs(epochs_max: int | None) -> Iterator[None]:
 
 
 def _set(epoch_max: int) -> None:
-    # Constants, and imported as such: each place that has one is set.
+    # Other modules import these constants by name, so each place that has one is set.
     setattr(transaction, "EPOCH_MAX", epoch_max)  # noqa: B010
     setattr(transaction, "CLIENT_EPOCH_MAX", epoch_max - 1)  # noqa: B010
     setattr(machine, "CLIENT_EPOCH_MAX", epoch_max - 1)  # noqa: B010

@@ -1,7 +1,7 @@
-"""Memory as a checked property: what a broker remembers must not grow with the work that it has done.
+"""Checks memory: what a broker remembers must not grow with the work that it has done.
 
-All containers that a broker can reach are measured, summed up by the class and the attribute that hold them.
-After as much work again, and again, none of the sums may have grown each time.
+It measures all containers that a broker can reach, and sums them up by the class and the attribute that hold
+them. After as much work again, and again, none of the sums may have grown each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.sim.run import Run
 
 ROUND_S: Final = 30.0
 TOLERANCE: Final = 10
-"""Entries by which a sum may differ from time to time: requests that are under way, batches not committed."""
+"""By how many entries a sum may differ from time to time: requests under way, batches not committed."""
 _CONTAINERS: Final = (list, dict, set, frozenset, deque, tuple)
 _MEASURED: Final = (list, dict, set, deque, bytearray, array)
 _OURS: Final = "millrace."
@@ -34,7 +34,7 @@ _PASSED_OVER: Final = (
 
 
 def sizes_of(root: object) -> dict[str, int]:
-    """How many entries the containers below it hold, by class and attribute."""
+    """How many entries the containers below `root` hold, by class and attribute."""
     found: dict[str, int] = {}
     seen: dict[int, object] = {}
     waiting: list[tuple[str, object]] = [("", root)]
@@ -68,7 +68,7 @@ def _attributes(value: object) -> Iterable[tuple[str, object]]:
 
 
 async def transactions_that_nobody_reads(run: Run) -> None:
-    """For as long as asked, but at least for as many rounds as show a trend."""
+    """Go on for as long as asked, but at least for as many rounds as show a trend."""
     rounds = max(3, int(run.seconds // ROUND_S))
     before: list[dict[str, int]] = []
     growing: list[dict[str, int]] = [{} for _ in run.nodes]

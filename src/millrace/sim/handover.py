@@ -1,9 +1,9 @@
-"""Looks at what the loop hands to a thread: nothing that the loop goes on changing may be among it.
+"""Looks at what the loop hands to a thread: it must hold nothing that the loop goes on changing.
 
-Loop and threads share no structure that either changes. So whatever work can reach (its arguments, the object
-of a bound method, the variables of a closure) must be immutable, without state, or of a type that is listed
-here with the reason why it may cross. Lists and dictionaries may cross too, but belong to the thread from
-then on: `Handover.changes` says which of them the loop has changed meanwhile.
+Loop and threads share no structure that either changes. So whatever a piece of work can reach (its arguments,
+the object of a bound method, the variables of a closure) must be immutable, without state, or of a type that
+is listed here with the reason why it may cross. Lists and dictionaries may cross too, but belong to the
+thread from then on: `Handover.changes` says which of them the loop has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from millrace.log.disk.volume import DiskHandle, DiskOfDirectory, DiskVolume
 from millrace.log.partition.log_slice import LogSlice
 from millrace.log.segments.detached_segment import DetachedSegment
 from millrace.metadata.store.sqlite_file import SqliteFile
+from millrace.security.jwt.keys import VerificationKey
 from millrace.sim.volume import SimDisk, SimHandle, SimVolume
 
 MAY_CROSS: Final[Mapping[type, str]] = {
@@ -34,6 +35,7 @@ MAY_CROSS: Final[Mapping[type, str]] = {
     DetachedSegment: "made for the thread, with files and indexes of its own",
     Survey: "passed on: the loop waits for the thread before it looks at it again",
     SqliteFile: "passed on: one call at a time, and the loop never looks into it",
+    VerificationKey: "never changes: a public key of another library, complete since it was read",
     TellLoop: "does nothing but ask the loop",
 }
 
@@ -56,7 +58,7 @@ _FIT: Final = (*_IMMUTABLE, *MAY_CROSS)
 
 
 _HEAP_TYPE: Final = 1 << 9
-"""Of a class that is written in Python, and so keeps what it knows in slots or in a dictionary."""
+"""The flag of a class that is written in Python, and so keeps its state in slots or in a dictionary."""
 
 
 class SharedWithThread(AssertionError):
@@ -124,7 +126,7 @@ class Handover:
 
 
 def _has_no_state(found: object) -> bool:
-    """Such as a codec: an object for the sake of its methods."""
+    """Whether an object is there only for its methods, as a codec is."""
     classes = type(found).__mro__[:-1]
     return (
         hasattr(found, "__dict__")
@@ -134,7 +136,7 @@ def _has_no_state(found: object) -> bool:
 
 
 def _picture(container: list[Any] | dict[Any, Any]) -> list[int]:
-    """Which objects it holds, in which order."""
+    """Which objects a container holds, in which order."""
     if isinstance(container, dict):
         return [id(each) for pair in container.items() for each in pair]
     return [id(each) for each in container]

@@ -35,12 +35,14 @@ class Sent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acked(Event):
+    """The broker acknowledged a value."""
+
     producer: str
     topic: str
     partition: int
     value: str
     offset: int
-    """-1 if the broker knew the batch for a duplicate and no longer where it is."""
+    """-1 if the broker knew that the batch is a duplicate, but no longer where it is."""
     transaction: int = 0
 
 
@@ -91,7 +93,7 @@ class TransactionEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRead(Event):
-    """A transaction depends on these values: it read them and commits that it has."""
+    """A transaction depends on these values: it has read them, and commits that together with its writes."""
 
     producer: str
     transaction: int
@@ -110,7 +112,7 @@ class Assigned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitted(Event):
-    """A group's offset was stored, the request having left at `asked_at`."""
+    """A group's offset was stored; the request left at `asked_at`."""
 
     group: str
     member: str
@@ -123,6 +125,8 @@ class OffsetCommitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetched(Event):
+    """A group was told its offset; the request left at `asked_at`."""
+
     group: str
     topic: str
     partition: int
@@ -180,12 +184,15 @@ class LateBatchStored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeleted(Event):
+    """The scenario deleted a topic."""
+
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedWithoutLease(Event):
-    """A broker did a leader's work for a request that left after its lease had ended, at `gone_at`."""
+    """A broker did a leader's work for a request that left after the broker's lease had ended, at
+    `gone_at`."""
 
     host: str
     what: str
@@ -200,7 +207,7 @@ class RefusedConnections(Event):
     node_id: int
     leases_lost: int
     others: int
-    """Brokers that could take it for dead, each of them once."""
+    """How many brokers could take it for dead, each of them once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +237,7 @@ class LateEndAccepted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsExpire(Event):
-    """From now on the offsets of a group may be forgotten when nobody committed any for so long."""
+    """From now on brokers may forget the offsets of a group when nobody has committed any for so long."""
 
     after_ms: int
 
@@ -271,11 +278,13 @@ class ReplicaRead(Event):
 
 
 def _values_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
-    """All fields at once, which is quicker than what a dataclass says of itself."""
+    """Gets all fields at once, which is quicker than the `repr` of a dataclass."""
     return attrgetter(*(field.name for field in fields(kind)))
 
 
 class History:
+    """The events of one run."""
+
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._digest = hashlib.sha256()

@@ -1,8 +1,9 @@
 """An event loop whose time jumps to the next thing to do. One thread, no sockets, no clock of the machine:
 the same program and the same seed run the same callbacks in the same order.
 
-What is due at the same moment runs in the order in which it was asked for. Every callback belongs to the
-process in whose context it was asked for: those of a paused process wait, those of a dead one are dropped.
+Callbacks that are due at the same moment run in the order in which they were asked for. Every callback
+belongs to the process in whose context it was asked for: those of a paused process wait, those of a dead one
+are dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 class _Timer(asyncio.TimerHandle):
-    """With less to do at its beginning and its end than asyncio's own: there are millions."""
+    """A timer with less to do at its beginning and its end than asyncio's own: there are millions."""
 
     __slots__ = ()
 
@@ -66,7 +67,7 @@ class _Timer(asyncio.TimerHandle):
 
     @override
     def cancel(self) -> None:
-        """It is passed over when its time comes."""
+        """Do nothing when the time comes."""
         self._cancelled = True
         self._callback = _nothing
         self._args = ()
@@ -81,14 +82,14 @@ class Stuck(Exception):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Virtual time in seconds, from 0. `network` carries its connections."""
+    """A loop in virtual time, which counts seconds from 0. `network` carries its connections."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
         network.loop = self
         self.failures: list[str] = []
-        """Exceptions that callbacks let escape: each is a bug in the program under test, or here."""
+        """The exceptions that callbacks let escape: each is a bug in the program under test, or here."""
         self.callbacks_count = 0
         self.census: Census | None = None
         self.kernel: Context = copy_context()
@@ -181,7 +182,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
 
     def resume(self, process: Process) -> None:
-        """Let a paused process go on: first with what has become due meanwhile."""
+        """Let a paused process go on, first with what has become due meanwhile."""
         assert process.state == State.PAUSED, process.state
         process.state = State.RUNNING
         self._ready.extend(process.parked)
@@ -216,7 +217,7 @@ class SimLoop(asyncio.BaseEventLoop):
         log.debug("asyncio: %s", context.get("message"))
 
     def _asyncgen_finalizer_hook(self, agen: object) -> None:
-        """Generators of dead processes are left alone: when the collector comes is not part of the seed."""
+        """Leave generators of dead processes alone: the seed does not say when the collector comes."""
 
     # Work off the loop.
 
@@ -224,10 +225,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """The work is done in one instant, after a while; its result may take another while to come.
+        """Do the work in one instant, after a while; its result may take another while to come.
 
-        One instant is enough: that a thread could see or leave nothing half done is checked, since it shares
-        nothing with the loop that either changes."""
+        One instant is enough: a thread can neither see nor leave anything half done, since it shares nothing
+        with the loop that either changes, which `Handover` checks."""
         process = CURRENT.get()
         done: asyncio.Future[T] = self.create_future()
         handover = self._look_at(func, args)
@@ -240,7 +241,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return done
 
     def _look_at(self, func: Callable[..., object], args: tuple[Any, ...]) -> Handover | None:
-        """Work that shares something with the loop is done all the same, and the run has failed."""
+        """Look at what work can reach. Work that shares something with the loop is done all the same, but the
+        run has failed."""
         try:
             return Handover(func, args)
         except SharedWithThread as error:

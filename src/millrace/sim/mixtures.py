@@ -1,5 +1,5 @@
-"""Faults that every cluster of three must bear at any time, for scenarios that mix them. A fault that is new
-belongs in here, so that long runs meet it too."""
+"""Faults that every cluster of three must bear at any time, for scenarios that mix them. A new fault belongs
+in here, so that long runs meet it too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_THE_CLUSTER: Final[Sequence[Fault]] = (
     faults.store_cut_off,
     faults.store_compaction,
     cluster_faults.cut_brokers,
-    cluster_faults.isolate,
+    cluster_faults.cut_off_one,
     cluster_faults.quick_failovers,
     cluster_faults.failover_with_slow_replication,
     cluster_faults.refuse_connections,

@@ -1,5 +1,5 @@
-"""A network in memory that behaves as TCP does: bytes in order or not at all, late, in other pieces than they
-were sent in, and connections that break, hang, or break on one side only.
+"""A network in memory that behaves as TCP does: bytes come in order or not at all, late, and in other pieces
+than they were sent in; connections break, hang, or break on one side only.
 
 Bytes that a cut link does not carry wait, as a sender's retransmissions do, and arrive when the link heals,
 or the sender gives up. Data for a process that is gone is answered with a reset, if its machine is up.
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from millrace.sim.loop import SimLoop
 
 WINDOW_BYTES: Final = 256 * 1024
-"""Sent and not yet read by the peer's program; more than that waits in the sender's transport."""
+"""How many bytes may be sent and not yet read by the peer's program; more wait in the sender's transport."""
 HIGH_WATER_BYTES: Final = 64 * 1024
 CONNECT_TIMEOUT_S: Final = 10.0
 CONNECT_RETRY_S: Final = 0.25
-"""The first time; twice as long each time, as TCP does it."""
+"""How long TCP waits before it tries again the first time; each further wait is twice as long."""
 GIVE_UP_S: Final = (10.0, 40.0)
 """How long a sender retransmits before it takes the connection for dead."""
 RETRANSMIT_S: Final = (0.2, 1.0)
-"""After a link has healed, until the waiting bytes come through."""
+"""How long the waiting bytes take to come through after a link has healed."""
 SPLIT_CHANCE: Final = 0.05
 
 Link = tuple[str, str]
-"""From one host to another; the way back is another link."""
+"""The way from one host to another; the way back is another link."""
 
 
 class _Mark:
@@ -82,7 +82,7 @@ class SimServer(asyncio.AbstractServer):
 
     @override
     async def start_serving(self) -> None:
-        """It serves from the start."""
+        """Nothing is left to do: it serves from the start."""
 
     @override
     async def serve_forever(self) -> NoReturn:
@@ -117,7 +117,7 @@ class SimTransport(asyncio.Transport):
         self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
         self._inbox: deque[Segment] = deque()
         self.stalled: deque[Segment] = deque()
-        """On their way to this end, behind a cut."""
+        """The segments that are on their way to this end, behind a cut."""
         self._outbox = bytearray()
         self._in_flight = 0
         self._last_arrival = 0.0
@@ -132,7 +132,7 @@ class SimTransport(asyncio.Transport):
         process.transports[self] = None
 
     def connected(self) -> None:
-        """In its process: tell the protocol, then give it what has come already."""
+        """Tell the protocol, then give it what has come already. This runs in the transport's process."""
         if self.is_closed:
             return
         self._is_made = True
@@ -171,7 +171,7 @@ class SimTransport(asyncio.Transport):
         self._loop.call_at(arrival, self.peer._arrive, segment, context=self._loop.kernel)
 
     def _window_opens(self) -> None:
-        """In its process: the peer has read something."""
+        """The peer has read something. This runs in the transport's process."""
         if self.is_closed:
             return
         self._fill_window()
@@ -194,7 +194,7 @@ class SimTransport(asyncio.Transport):
 
     def _stall(self, segment: Segment) -> None:
         if self.peer.process.state == State.DEAD:
-            # Nobody is left to send it again.
+            # Nobody is left to send the segment again.
             return
         if not self.stalled:
             self._network.stalled[self] = None
@@ -209,7 +209,7 @@ class SimTransport(asyncio.Transport):
             self.peer.break_off(TimeoutError(110, "the peer does not answer"))
 
     def retransmit(self) -> None:
-        """The link may have healed."""
+        """Take in what waits, if the link has healed."""
         if not self.stalled or self._network.is_cut(self._remote_host, self.host):
             return
         self._network.stalled.pop(self, None)
@@ -334,7 +334,7 @@ class SimTransport(asyncio.Transport):
             return
         self._is_closing = True
         self._outbox.clear()
-        # What the peer has not got yet is not sent again.
+        # Nobody sends again what the peer has not got yet.
         self.peer.stalled.clear()
         self._network.stalled.pop(self.peer, None)
         self._send(RESET)
@@ -356,7 +356,7 @@ class SimTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def vanish(self, *, with_reset: bool) -> None:
-        """Its process is gone. The machine resets the connection, unless it went down as well.
+        """The process of this end is gone. Its machine resets the connection, unless it went down as well.
 
         What was on its way may still arrive, or not: a reset makes the peer forget what it has not read."""
         self.is_closed = self._is_closing = True
@@ -374,7 +374,7 @@ class Network:
         self.chance = chance
         self.latency_s = (0.000_1, 0.001)
         self.slow_links: dict[Link, float] = {}
-        """Seconds that a link takes at least."""
+        """How many seconds a link takes at least."""
         self.listeners: dict[tuple[str, int], SimServer] = {}
         self.stalled: dict[SimTransport, None] = {}
         self._cuts: dict[Link, None] = {}
@@ -385,7 +385,7 @@ class Network:
     # Faults.
 
     def cut(self, source: str, target: str, *, both_ways: bool = True) -> None:
-        """Nothing from one host reaches the other any more."""
+        """Let nothing from one host reach the other any more."""
         self._cuts[source, target] = None
         if both_ways:
             self._cuts[target, source] = None
@@ -402,7 +402,7 @@ class Network:
         self._retransmit_soon()
 
     def refuse(self, host: str) -> None:
-        """Nobody gets a new connection to this host, whoever listens there; the others live on."""
+        """Refuse every new connection to this host, whoever listens there; open ones live on."""
         self._refusing[host] = None
 
     def stop_refusing(self, host: str) -> None:
@@ -474,7 +474,7 @@ class Network:
         ours = SimTransport(self, process, protocol, local, (host, port))
         theirs = SimTransport(self, server.process, asyncio.BaseProtocol(), (host, port), local)
         ours.peer, theirs.peer = theirs, ours
-        # The machine over there accepts at once; its program hears of it when its turn comes.
+        # The other machine accepts at once; its program hears of it when its turn comes.
         self.loop.call_soon(_accepted, server, theirs, context=server.process.context)
         ours.connected()
         return ours, protocol

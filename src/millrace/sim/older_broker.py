@@ -1,7 +1,7 @@
 """A broker as an earlier release would have been: it serves fewer versions of some APIs, and writes offsets
 and groups in an older form. There is no earlier release yet; this is what one would look like (F31).
 
-What brokers say to each other has had one version only, and is the same here.
+Between brokers there has been only one version of what they say, and this broker speaks it too.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OLDER_VERSIONS: Final[dict[int, int]] = {
     ApiKey.CREATE_TOPICS: 6,
     ApiKey.INIT_PRODUCER_ID: 4,
 }
-"""The newest that it serves. Not less than what its peers use, nor than what transactions of the present
-protocol need."""
+"""The newest version that it serves of each API, not older than what its peers use or what transactions of
+the present protocol need."""
 _OFFSET_VERSION: Final = 3
 _GROUP_VERSION: Final = 2
 _INT16: Final = struct.Struct(">h")
@@ -58,7 +58,7 @@ def _older(api: Api) -> Api:
     least, most = api.versions
     if api.key == ApiKey.API_VERSIONS:
         return replace(api, handle=_answer_versions)
-    # Shortcuts write what is newest.
+    # The quick ways write the newest form.
     return replace(api, versions=(least, min(most, OLDER_VERSIONS.get(api.key, most))), quick=None)
 
 
@@ -66,6 +66,8 @@ OLDER_APIS: Final = tuple(_older(api) for api in APIS)
 
 
 class OlderGroupRecords(GroupRecordCodec):
+    """Writes offsets and groups in their older form."""
+
     @override
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         key, value = super().encode(record)
@@ -77,5 +79,7 @@ class OlderGroupRecords(GroupRecordCodec):
 
 
 class OlderBroker(Broker):
+    """A broker of the earlier release."""
+
     def __init__(self, config: BrokerConfig, surroundings: Surroundings) -> None:
         super().__init__(config, surroundings, Release(apis=OLDER_APIS, group_records=OlderGroupRecords()))

@@ -14,6 +14,8 @@ FLUSH_EVERY_MESSAGE: Final = {"log.flush.interval.messages": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
+    """A scenario under its name, with the plan that it needs."""
+
     name: str
     play: Scenario
     plan: Plan
@@ -21,7 +23,7 @@ class Named:
 
 
 def again_and_again(*kinds: Fault, every_s: tuple[float, float] = (1.0, 15.0)) -> Scenario:
-    """One of these faults after the other, with quiet times between, until the time is over."""
+    """Plays one of these faults after the other, with quiet times between, until the time is over."""
 
     async def play(run: Run) -> None:
         while run.time_left() > 0:
@@ -32,7 +34,7 @@ def again_and_again(*kinds: Fault, every_s: tuple[float, float] = (1.0, 15.0)) -
 
 
 def side_by_side(*kinds: Fault, every_s: tuple[float, float] = (2.0, 30.0), lines: int = 2) -> Scenario:
-    """As above, several at the same time."""
+    """Plays faults as `again_and_again` does, several at the same time."""
 
     async def play(run: Run) -> None:
         await asyncio.gather(*(again_and_again(*kinds, every_s=every_s)(run) for _ in range(lines)))

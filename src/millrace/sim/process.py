@@ -1,5 +1,5 @@
-"""A simulated process: all that runs in one context variable's name, and that stops, stands still or vanishes
-together."""
+"""A simulated process: all code that runs under one value of a context variable, and that stops, stands still
+or vanishes together."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _PRUNE_AT_LEAST: Final = 256
 
 
 class State(IntEnum):
+    """Whether a process runs. RUNNING is 0, so that the loop rules the others out with one test."""
+
     RUNNING = 0
     PAUSED = 1
     """Its callbacks wait, as those of a process that was sent SIGSTOP."""
@@ -34,7 +36,7 @@ class DiskSpeed:
 
 
 class Process:
-    """Built for every start of a program; the host stays, the process does not."""
+    """One run of a program. Each start of a program makes a new one; the host stays."""
 
     def __init__(self, name: str, host: str, chance: random.Random) -> None:
         self.name = name
@@ -63,8 +65,8 @@ class Process:
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._tasks))
 
     def die(self) -> None:
-        """Nothing of it runs again. Its coroutines are closed now, in order, and not when the collector
-        comes."""
+        """Let nothing of the process run again. Its coroutines are closed now, in order, and not when the
+        collector comes."""
         self.state = State.DEAD
         self.parked.clear()
         tasks, self._tasks = self._tasks, {}
@@ -74,7 +76,7 @@ class Process:
 
 
 def _close(task: asyncio.Task[object]) -> None:
-    # The task will never be done, and that is no mistake of the program's.
+    # The task will never be done, which is no mistake of the program.
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     for _ in range(_CLOSE_ATTEMPTS):
@@ -89,7 +91,7 @@ def _close(task: asyncio.Task[object]) -> None:
 
 
 CURRENT: Final[ContextVar[Process | None]] = ContextVar("millrace_sim_process", default=None)
-"""Whose code is running; None for the simulator's own."""
+"""The process whose code is running; None for the simulator's own code."""
 
 
 def current_process() -> Process:

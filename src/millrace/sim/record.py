@@ -1,8 +1,8 @@
 """`python -m millrace.sim.record`: sums up what `--record` has kept, as the table of docs/simulation.md.
 
 The page outlives the files: rows of runs that the given files do not hold stay, with the precision that the
-page gives them. No run is counted twice; where the page cannot say whether a run is among its own, it is
-taken for one of them."""
+page gives them. No run is counted twice: where the page cannot say whether it has a run already, the run is
+not added."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ ROW: Final = re.compile(
 
 
 class NoRow(Exception):
-    """A line between the marks is neither a row as they are written here nor the head of the table."""
+    """A line between the marks is neither a row in the form of this module nor the head of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The runs of a commit and a scenario, or of all scenarios of a kind that were run for the same time."""
+    """The runs of a commit and a scenario, or of all scenarios of a kind that ran equally long."""
 
     commit: str
     scenario: str
     kinds: int | None
-    """How many scenarios, at least, if the row is of several."""
+    """How many scenarios the row covers at least, if it covers several."""
     seeds: frozenset[int]
     runs: int
     hours: float
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def cpu_hours(self) -> float:
-        # A speed that a page has rounded to nothing is half of real time at the most.
+        # A page rounds a speed to 0 only if it is half of real time at the most.
         return self.hours / (self.speed or 0.5)
 
     def line(self) -> str:
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def table(runs: Iterable[tuple[str, Finished]], known: Iterable[Row] = ()) -> str:
-    """Of the runs, and of the rows that are known already."""
+    """The table of the runs, and of the rows that are known already."""
     groups: dict[tuple[str, str], list[Finished]] = {}
     for commit, finished in runs:
         groups.setdefault((commit, _scenario(finished)), []).append(finished)
@@ -104,7 +104,7 @@ def table(runs: Iterable[tuple[str, Finished]], known: Iterable[Row] = ()) -> st
         rows.append(row if found is None else _merged(row, found))
     rows += [_row(commit, scenario, found) for (commit, scenario), found in groups.items()]
     lines = [row.line() for row in rows]
-    # Summed as they are written, so that the sum is the same when they are read from the page again.
+    # The sum is made of the written figures, so that it is the same when the page is read again.
     written = [_parsed(line) for line in lines]
     failed_count = sum(len(row.failed) for row in written)
     everything = f"| {SUM} | | | {_figures(*written)} | {failed_count or NONE} |"
@@ -160,7 +160,7 @@ def _merged(row: Row, found: Sequence[Finished]) -> Row:
     whole = _row(row.commit, row.scenario, found)
     if whole.seeds >= row.seeds and whole.runs >= row.runs:
         return whole
-    # A row does not tell what each of its seeds came to, so that those stay as they are.
+    # A row does not tell what each of its seeds came to, so those seeds stay as they are.
     others = [each for each in found if each.seed not in row.seeds]
     if not others:
         return row
@@ -179,7 +179,8 @@ def _merged(row: Row, found: Sequence[Finished]) -> Row:
 
 
 def _scenario(finished: Finished) -> str:
-    """A row of its own for what runs long, one for all others of a kind."""
+    """The row of a run: scenarios that run long have one of their own, all others share one for their
+    kind."""
     family = finished.scenario
     if family not in RUN_LONG:
         family = "of several brokers" if family.startswith("C-") else "of one broker"
@@ -194,7 +195,8 @@ def _figures(*rows: Row) -> str:
 
 
 def _speed(*rows: Row) -> float:
-    """Of a single row as it says itself: its hours may be rounded to nothing."""
+    """The speed of rows together; of a single row what it says itself, since its hours may be rounded to
+    0."""
     if len(rows) == 1:
         return rows[0].speed
     cpu_hours = sum(row.cpu_hours for row in rows)
@@ -206,7 +208,7 @@ def _length(seconds: float) -> str:
 
 
 def _ranges(seeds: Iterable[int]) -> str:
-    """As 1-7, 9."""
+    """Seeds in short, as in `1-7, 9`."""
     ranges: list[list[int]] = []
     for seed in sorted({*seeds}):
         if ranges and seed == ranges[-1][1] + 1:

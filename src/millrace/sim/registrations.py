@@ -1,4 +1,5 @@
-"""Which brokers the store believes in, and since when not: known here exactly, as nobody in a cluster can."""
+"""Knows which brokers are registered in the store, and when each of the others lost its registration:
+exactly, as nobody in a cluster can."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ HEARD_MS: Final = 1_000
 
 
 class Registrations:
+    """The registrations of all brokers, as the store has them at this moment."""
+
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._host_of: dict[str, str] = {}
@@ -24,7 +27,7 @@ class Registrations:
         self._host_of[records.broker_key(node_id)] = host
 
     def changed(self, changes: Iterable[KeyChange]) -> None:
-        """By the store, at the moment of the change."""
+        """The store calls this at the moment of a change."""
         for change in changes:
             host = self._host_of.get(change.key)
             if host is not None:
@@ -35,8 +38,8 @@ class Registrations:
                     self._gone_at.pop(host, None)
 
     def expect_mistakes(self, host: str, *, are_possible: bool) -> None:
-        """Others may take this host's broker for dead while it runs, and end its lease before its time: it
-        cannot know before the store's word has reached it."""
+        """Others may take this host's broker for dead while it runs, and end its lease early: the broker
+        cannot know that before the news from the store has reached it."""
         if are_possible:
             self._mistaken[host] = None
         else:

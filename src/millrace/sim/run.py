@@ -1,4 +1,5 @@
-"""One run of a scenario: topics, clients, faults for a while, then everything healed, read and checked."""
+"""One run of a scenario: it creates topics, starts clients, plays faults for a while, then heals, reads and
+checks everything."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ CONSUMER_GROUP: Final = "helpers"
 """A group of the classic protocol and one of the consumer protocol."""
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 SMALL_SEGMENTS: Final = {"internal.segment.bytes": "16384"}
-"""So that every kind of file comes to its turn."""
+"""With small segments every kind of file gets its turn."""
 END_S: Final = 600.0
 """How long after the last fault clients may take to come to an end."""
 
@@ -61,15 +62,17 @@ class Plan:
     keeps_records: bool = False
     """Whether there is no retention, of time or of bytes, so that nothing may be gone unasked."""
     session_timeout_ms: int = SESSION_TIMEOUT_MS
-    """Of members of classic groups; those of the consumer protocol have what the settings say."""
+    """The time-out of members of classic groups; those of the consumer protocol have what the settings
+    say."""
     offsets_expire_ms: int | None = None
     """How long after the last commit a group's offsets may be gone, if ever."""
     first_broker: type[Broker] | None = None
-    """What brokers are at first, where they change; clients then ask each for the versions that it serves."""
+    """The release that brokers run at first, where it changes; clients then ask each broker for the versions
+    that it serves."""
     epochs_max: int | None = None
-    """So many epochs does a transactional id have before it needs a new producer id; None for all 32767."""
+    """How many epochs a transactional id has before it needs a new producer id; None for all 32767."""
     variants: Sequence[Mapping[str, str]] = ()
-    """Further settings, of which the seed takes one set."""
+    """Further sets of settings, of which the seed takes one."""
 
     def settings_for(self, seed: int) -> Mapping[str, str]:
         variant = self.variants[seed % len(self.variants)] if self.variants else {}
@@ -81,11 +84,13 @@ Scenario = Callable[["Run"], Awaitable[None]]
 
 @dataclass(slots=True)
 class Outcome:
+    """What one run came to."""
+
     seed: int
     digest: str
     simulated_s: float
     quiet_s: float
-    """Of them, those in which clients were sent to rest."""
+    """The part of it in which clients were sent to rest."""
     events: int
     callbacks: int
     acked: int
@@ -95,7 +100,8 @@ class Outcome:
 
 
 class Run:
-    """Handed to a scenario; `seconds` is how long it should keep on making trouble."""
+    """The cluster and its clients, handed to a scenario; `seconds` is how long it should keep on making
+    trouble."""
 
     def __init__(
         self, seed: int, plan: Plan, seconds: float, new_broker: Callable[..., Broker] = Broker
@@ -117,7 +123,7 @@ class Run:
         self.consumers: list[Consumer] = []
         self.members: list[GroupMember] = []
         self.topics: dict[str, tuple[int, ...]] = {}
-        """What is read and checked in the end, with the partitions."""
+        """The topics that are read and checked in the end, with their partitions."""
         self.damaged: dict[str, None] = {}
         """Files in which a bit was flipped."""
         self.in_use: dict[str, None] = {}
@@ -148,7 +154,7 @@ class Run:
         await self.cluster.until_ready()
         for topic in (ORDERS, PAYMENTS):
             await self.create_topic(topic)
-        # What is there to be copied can be compared with the copies only if these outlive it.
+        # Records can be compared with their copies only if the copies outlive them.
         await self.create_topic(COPIES, {"retention.ms": "-1"})
         if self.plan.keeps_records:
             self.cluster.history.add(RecordsStay(at=int(self.cluster.loop.time() * 1000)))
@@ -173,14 +179,15 @@ class Run:
         self.topics[name] = tuple(range(partitions))
 
     def topic_exists(self, name: str) -> bool:
-        """In the store: a broker that does not reach it answers by what it knew before."""
+        """Whether the store has the topic: a broker that does not reach the store says what it knew
+        before."""
         return name in image_of(self.cluster.store.peek()).topics
 
     async def by_admin(self, work: Any) -> Any:
         return await self.cluster.run_in(self.admin_process, work)
 
     def next_number(self) -> int:
-        """For names."""
+        """A number that makes a name unique."""
         self._number += 1
         return self._number
 
@@ -270,7 +277,7 @@ class Run:
         self._tasks[who] = task
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        """Clients deal with everything that a broker may rightly answer: what gets out of them is a
+        """Clients deal with everything that a broker may rightly answer: an exception that ends one is a
         finding."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.cluster.problem = f"{name}: {type(error).__name__}: {error}"
@@ -278,7 +285,7 @@ class Run:
     # The end.
 
     async def heal(self) -> None:
-        """All machines up and sound, all links whole, and every broker serving."""
+        """Let all machines be up and sound, all links whole, and every broker serve."""
         cluster = self.cluster
         cluster.hours.open()
         cluster.store.set_available(True)
@@ -322,7 +329,7 @@ def run_scenario(
     new_broker: Callable[..., Broker] = Broker,
     with_census: bool = False,
 ) -> Outcome:
-    """Run it from its seed and judge what happened."""
+    """Run a scenario from its seed and judge what happened."""
     with _watched_log() as logged:
         run = Run(seed, plan, seconds, new_broker)
         census = run.cluster.loop.census = Census() if with_census else None
@@ -354,7 +361,7 @@ def run_scenario(
 
 
 async def _play(run: Run, scenario: Scenario) -> None:
-    # The ending knows the run, and a run is ended here.
+    # Imported here, since the ending knows the run.
     from millrace.sim.ending import Ending
 
     await run.begin()
@@ -363,11 +370,11 @@ async def _play(run: Run, scenario: Scenario) -> None:
 
 
 _UNANSWERED: Final = ("millrace.broker.network.connection", "millrace.broker.network.wakeups")
-"""Who logs a trace there has left a request without an answer, whatever it met."""
+"""A trace in one of these logs means that a request was left without an answer, whatever the reason."""
 
 
 class _Failures(logging.Handler):
-    """Broker code that did not expect what it met says so in the log, and nowhere else."""
+    """Finds what broker code did not expect: it says so in the log, and nowhere else."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -377,7 +384,7 @@ class _Failures(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and not record.name.startswith("millrace.sim."):
             error = record.exc_info[1]
-            # A loop deals with what it expects by itself: what its supervisor sees of it is a bug.
+            # A loop deals by itself with the errors that it expects: one that its supervisor sees is a bug.
             if record.name in (background.__name__, *_UNANSWERED) or not isinstance(
                 error, MillraceError | OSError
             ):

@@ -1,5 +1,4 @@
-"""Many runs: one after the other or in several processes, each with what it came to, and a file that keeps
-it."""
+"""Plays many runs, one after the other or in several processes, and keeps in a file what each came to."""
 
 from __future__ import annotations
 
@@ -17,13 +16,16 @@ from typing import Any, Final
 from millrace.sim.run import run_scenario
 
 RUNS_PER_PROCESS: Final = 50
-"""So that what a process keeps for ever stays little."""
+"""A process ends after so many runs, so that what it never gives back stays little."""
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Histories are long lists of small things that live to the end: to look at them often finds nothing."""
+"""Histories are long lists of small objects that live to the end: a collector that looks at them often finds
+nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
+    """A run to be played."""
+
     scenario: str
     seed: int
     seconds: float
@@ -31,7 +33,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """Plain, to be sent between processes and kept as JSON."""
+    """What a run came to, in plain values that can be sent between processes and kept as JSON."""
 
     scenario: str
     seed: int
@@ -48,7 +50,8 @@ class Finished:
 
     @property
     def speed(self) -> float:
-        """Times as fast as real time, by the CPU time used: what else the machine does has no part in it."""
+        """How many times as fast as real time it was, by the CPU time used: what else the machine does has no
+        part in it."""
         return self.simulated_s / max(self.cpu_s, 0.001)
 
     @property
@@ -60,7 +63,7 @@ class Finished:
 
 
 def play(job: Job) -> Finished:
-    """In this process."""
+    """Play one run in this process."""
     from millrace.sim.scenarios import BY_NAME
 
     scenario = BY_NAME[job.scenario]
@@ -84,7 +87,7 @@ def play(job: Job) -> Finished:
 
 
 def play_all(jobs: Iterable[Job], *, processes: int, is_over: Callable[[], bool]) -> Iterator[Finished]:
-    """The results as they come. `is_over` is asked before a run begins; those under way are finished."""
+    """The results as they come. No run begins when `is_over`; those under way are finished."""
     if processes <= 1:
         for job in jobs:
             if is_over():

@@ -1,5 +1,5 @@
-"""The scenarios, named after the codes of the faults page. Each says what it needs and what it does; what
-must hold is the same for all: the checkers."""
+"""The scenarios, named after the codes of the faults page. Each says what it needs and what it does; all are
+held against the same checkers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ROLLING: Final = Plan(
     settings=FLUSH_EVERY_MESSAGE,
     topic_configs={"internal.segment.bytes": "1024", "index.interval.bytes": "64"},
 )
-"""New files all the time, each with a name that has to last."""
+"""Small segments make new files all the time, each with a name that has to last."""
 TWO_DIRECTORIES: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **directory_faults.SETTINGS})
 FEW_EPOCHS: Final = Plan(epochs_max=6)
 CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
@@ -109,7 +109,7 @@ RESTLESS: Final = Plan(
         "log.cleaner.backoff.ms": "100",
     }
 )
-"""All background work, all the time."""
+"""All background work goes on all the time."""
 
 SCENARIOS: Final[Sequence[Named]] = (
     Named(

@@ -1,8 +1,8 @@
-"""Days instead of minutes: short times of full traffic under faults, and long quiet ones in between.
+"""Days instead of minutes: short times of full traffic under faults, and long quiet times in between.
 
-What goes on in the quiet is what a cluster does when nobody looks: leases are renewed, members keep their
-places, segments, offsets, producers and transactional ids expire, logs are compacted, leaders are put back.
-And now and then a broker crashes in the night.
+In the quiet times the cluster does what it does when nobody looks: brokers renew their leases, members keep
+their places, segments, offsets, producers and transactional ids expire, logs are compacted, leaders are put
+back. And now and then a broker crashes in the night.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BUSY_S: Final = (10.0, 40.0)
 NIGHTS_S: Final = ((300.0, 1_800.0), (3_600.0, 10_800.0), (10_800.0, 36_000.0), (129_600.0, 216_000.0))
 """A break, an afternoon, a night, a weekend."""
 NIGHT_WEIGHTS: Final = (2, 4, 3, 1)
-SETTLE_S: Final = 30.0
-"""For clients to end what they are at."""
+WIND_DOWN_S: Final = 30.0
+"""How long clients get to end what they are at."""
 LEAVE_CHANCES: Final = (0.0, 0.3, 1.0)
 BUSY_FAULT_CHANCE: Final = 0.8
 NIGHT_FAULT_CHANCE: Final = 0.4
@@ -47,7 +47,7 @@ async def _busy_time(run: Run) -> None:
         trouble.append(_after(run, chance.uniform(0.0, length_s), chance.choice(BUSY_FAULTS)))
     await asyncio.gather(run.sleep(length_s), *trouble)
     hours.close(leave_chance=chance.choice(LEAVE_CHANCES))
-    await run.sleep(SETTLE_S)
+    await run.sleep(WIND_DOWN_S)
 
 
 async def _quiet_time(run: Run) -> None:
@@ -69,7 +69,7 @@ async def _after(run: Run, seconds: float, fault: Fault) -> None:
 
 
 async def down_for_long(run: Run) -> None:
-    """Long enough to miss expiry, retention and compaction."""
+    """A broker is down long enough to miss expiry, retention and compaction."""
     node = pick_running(run)
     if node is None or not all(each.is_ready for each in run.nodes):
         return
@@ -107,7 +107,7 @@ NIGHT_FAULTS: Final[Sequence[Fault]] = (
     faults.store_cut_off,
     faults.store_compaction,
     cluster_faults.cut_brokers,
-    cluster_faults.isolate,
+    cluster_faults.cut_off_one,
     cluster_faults.rolling_restart,
     down_for_long,
     down_for_long,
@@ -138,12 +138,12 @@ SEASONS: Final = Plan(
     replicas=3,
     topic_configs={"min.insync.replicas": "2", "retention.ms": str(4 * HOUR_MS)},
     settings={
-        # So that time does something within a day.
+        # Short enough that something expires within a day.
         "offsets.retention.minutes": str(_OFFSETS_KEPT_MINUTES),
         "transactional.id.expiration.ms": str(3 * HOUR_MS),
         "transaction.remove.expired.transaction.cleanup.interval.ms": str(HOUR_MS // 2),
         "producer.id.expiration.ms": str(2 * HOUR_MS),
-        # So that quiet time costs little: nobody asks more often than he has to.
+        # Long enough that quiet times cost little: nobody asks more often than necessary.
         "replica.high.watermark.checkpoint.interval.ms": "60000",
         "log.cleaner.backoff.ms": "300000",
         "group.consumer.session.timeout.ms": "240000",

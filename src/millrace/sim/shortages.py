@@ -1,7 +1,7 @@
-"""Short lacks of what every call to the disk may need: descriptors, and room, at whatever call it is.
+"""For a while the disk's calls lack what any of them may need: descriptors, or room.
 
-A lack of descriptors is none of the disk's failures: when it is over, everything goes on as before, without a
-restart. A broker that ends or gives a directory up because of it is condemned.
+A lack of descriptors is no failure of the disk: when it is over, everything goes on as before, without a
+restart. A broker that ends or gives a directory up because of it has failed the run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ NEEDS_DESCRIPTOR: Final = ("open", "create", "list")
 NEEDS_ROOM: Final = ("create", "write", "truncate", "rename", "remove", "sync", "create directory")
 """A file system that copies on write needs room even to delete, and one that allocates late to sync."""
 SHARES: Final = (0.02, 0.2, 0.6, 1.0)
-"""Of the calls that fail: now and then, or all of them."""
+"""Which share of the calls fails: from now and then to all of them."""
 
 
 async def no_descriptors(run: Run) -> None:
-    """The process may open no further file, or now and then none."""
+    """The process can open no further file, or now and then cannot."""
     node = run.node
     await _suffer(run, node, Shortage(errno.EMFILE, NEEDS_DESCRIPTOR, run.chance.choice(SHARES)))
     if node.broker is not None and node.broker.directories.offline:
@@ -31,14 +31,16 @@ async def no_descriptors(run: Run) -> None:
 
 
 async def no_room_for_any_call(run: Run) -> None:
-    """The disk is full at calls that write nothing, too. Where a sync fails so, the directory is given up."""
+    """The disk is full at calls that write nothing, too. A broker gives a directory up where a sync fails
+    like this."""
     node = run.node
     await _suffer(run, node, Shortage(errno.ENOSPC, NEEDS_ROOM, run.chance.choice(SHARES)))
     await restart_if_offline(run, node)
 
 
 async def power_loss_after_a_shortage(run: Run) -> None:
-    """What could not be synced then must have been since, or at least before anything was acknowledged."""
+    """What could not be synced during the shortage must have been synced since, or at least before anything
+    was acknowledged."""
     for _ in range(run.chance.randint(1, 3)):
         node = run.node
         await _suffer(run, node, Shortage(errno.EMFILE, NEEDS_DESCRIPTOR, 0.2))

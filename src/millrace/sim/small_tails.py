@@ -1,7 +1,7 @@
-"""Index entries that go to their files early, so that what follows a batch's write comes to its turn.
+"""Lets index entries go to their files early, so that runs also meet what follows the write of a batch.
 
 A real broker collects 64 KiB of entries before it stores them behind a batch. No simulated segment has so
-many, and what a refused write means there would never be seen.
+many, and no run would ever see what a refused write means there.
 """
 
 from __future__ import annotations

@@ -22,11 +22,13 @@ from millrace.metadata.store.leases import LeaseTable
 
 
 class MemoryStore:
+    """A metadata store that lives as long as the test."""
+
     def __init__(self, *, operations_max: int = 1_000_000) -> None:
         self.operations_max = operations_max
         self.commit_count = 0
         self.on_change: Callable[[Sequence[KeyChange]], None] | None = None
-        """Told of every change at the moment it is made."""
+        """Hears of every change at the moment it is made."""
         self._entries: dict[str, Versioned] = {}
         self._lease_of: dict[str, LeaseId] = {}
         self._feed = ChangeFeed(0)
@@ -36,7 +38,7 @@ class MemoryStore:
     # Faults.
 
     def set_available(self, is_available: bool) -> None:
-        """Answer nobody until called again."""
+        """Answer everybody from now on, or nobody."""
         self._is_available = is_available
         self._feed.interrupt(None if is_available else StoreUnavailable("the simulated store is away"))
 
@@ -51,10 +53,10 @@ class MemoryStore:
         self._feed.reset(snapshot.revision)
 
     def peek(self) -> Snapshot:
-        """The state as it is, also while nobody is answered."""
+        """The present state, also while nobody is answered."""
         return Snapshot(self._feed.revision, dict(self._entries))
 
-    # The interface, and the same at once for those who bring their own delays.
+    # The interface. Those who bring their own delays call the same as `..._now`.
 
     async def open(self) -> None:
         await _next_turn()

@@ -1,5 +1,5 @@
-"""A broker's way to the store that all of them share: it takes time, it can be cut, and an answer can be lost
-after the store has done what was asked."""
+"""A broker's way to the store that all brokers share: the way takes time, it can be cut, and an answer can be
+lost after the store has done what was asked."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class StoreClient:
 
     async def _ask(self, work: Callable[[], T], *, is_change: bool = False) -> T:
         await self._reach()
-        # In nobody's context: what the store does, and the lease that it keeps, outlive the one who asked.
+        # This runs in nobody's context: what the store does, and the lease that it keeps, outlive the process
+        # that asked.
         answer = self._loop.kernel.run(work)
         await asyncio.sleep(self._latency())
         if is_change and self._is_cut():

@@ -2,7 +2,7 @@
 command.
 
 Content and names are separate, as on a real disk: a file's bytes last once the file is synced, its name
-once the directory is. What a crash takes is drawn from the seed.
+once the directory is. The seed decides what a crash takes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from millrace.log.errors import DirectoryLocked, FileMissing, StorageError
 T = TypeVar("T")
 
 UNBOUNDED: Final = 2**50
-"""As a capacity: more than any test writes."""
+"""A capacity of more than any test writes."""
 _SECTOR_BYTES: Final = 512
 
 
 class SimInode:
-    """A file's content: as the process sees it, as the disk has it, and the writes in between."""
+    """A file's content: what the process sees, what the disk has, and the writes in between."""
 
     __slots__ = ("content", "durable", "modified_ms", "pending")
 
@@ -37,7 +37,7 @@ class SimInode:
         """Position and bytes of a write; no bytes for a truncation to that position."""
         self.modified_ms = 0
 
-    def settle(self, writes: list[tuple[int, bytes | None]]) -> None:
+    def persist(self, writes: list[tuple[int, bytes | None]]) -> None:
         """Let these writes reach the disk, and no others."""
         durable = self.durable
         for position, data in writes:
@@ -50,7 +50,7 @@ class SimInode:
 
 @dataclass(slots=True)
 class Fault:
-    """An error to return: for the operations and paths it names, from the nth one on, so many times."""
+    """An error that operations on paths meet: after so many of them, so many times."""
 
     operation: str
     code: int
@@ -81,6 +81,8 @@ class Shortage:
 
 
 class SimHandle:
+    """An open file."""
+
     __slots__ = ("_volume", "inode", "path")
 
     def __init__(self, volume: SimVolume, path: str, inode: SimInode) -> None:
@@ -101,13 +103,15 @@ class SimHandle:
     def sync(self) -> None:
         self._volume.strike("sync", self.path)
         self._volume.synced_count += 1
-        self.inode.settle(self.inode.pending)
+        self.inode.persist(self.inode.pending)
 
     def drop_cached(self, position: int, size_bytes: int) -> None:
-        """There is no cache to drop it from."""
+        """Nothing is left to do: there is no cache."""
 
 
 class SimFile:
+    """A file by its path, opened anew for each call."""
+
     __slots__ = ("_create", "_volume", "path")
 
     def __init__(self, volume: SimVolume, path: str, *, create: bool) -> None:
@@ -145,12 +149,12 @@ class SimFile:
         self.handle().sync()
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing is left to do: no file is kept open."""
 
 
 class SimDisk:
-    """The whole disk, held open. As Linux does it, whoever opens it hears of errors that nobody was told of
-    before, and of those that come later; not of those that somebody else was told of."""
+    """The whole disk, held open. As on Linux, whoever opens it hears of write errors that nobody was told of
+    before, and of those that come later, but not of those that somebody else was told of."""
 
     __slots__ = ("_path", "_told", "_volume")
 
@@ -178,7 +182,8 @@ class _SimLock:
 
 @dataclass(slots=True)
 class SimVolume:
-    """Paths are plain strings; `chance` decides what a crash keeps and where a write tears."""
+    """The disk of one host. Paths are plain strings; `chance` decides what a crash keeps and where a write
+    tears."""
 
     chance: random.Random
     capacity_bytes: int = UNBOUNDED
@@ -190,9 +195,9 @@ class SimVolume:
     write_errors: int = 0
     """How often something that was in the page cache could not be written."""
     write_errors_told: int = 0
-    """So many of them were told to somebody."""
+    """How many of them somebody was told of."""
     wall_ms: Callable[[], int] = lambda: 0
-    """For the time of a file's last change, which retention falls back on."""
+    """The time of day, for a file's last change, which retention falls back on."""
     names: dict[str, SimInode] = field(default_factory=dict)
     directories: dict[str, None] = field(default_factory=dict)
     locks: dict[str, None] = field(default_factory=dict)
@@ -251,7 +256,7 @@ class SimVolume:
             raise storage_error(OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)), "rename", source)
         _move_below(self.names, source, target)
         _move_below(self.directories, source, target)
-        # What is in a directory goes with it, also on the disk, once the new name is there.
+        # The content of a directory goes with it, also on the disk, once the new name is there.
         self._renamed[target] = self._renamed.pop(source, source)
 
     def remove(self, path: str) -> None:
@@ -272,7 +277,7 @@ class SimVolume:
         self.strike("sync", path)
         if path not in self.directories:
             raise FileMissing("sync", path, "no such directory")
-        self._settle_names(path)
+        self._persist_names(path)
 
     def whole_disk(self, path: str) -> SimDisk:
         self.strike("open", path)
@@ -281,15 +286,15 @@ class SimVolume:
         return SimDisk(self, path)
 
     def sync_everything(self, path: str) -> None:
-        """For the disk that was opened under this path."""
+        """Sync the whole disk, which was opened under this path."""
         self.strike("sync", path)
         self.synced_count += 1
         for inode in self.names.values():
-            inode.settle(inode.pending)
+            inode.persist(inode.pending)
         for directory in list(self.directories):
-            self._settle_names(directory)
+            self._persist_names(directory)
 
-    def _settle_names(self, path: str) -> None:
+    def _persist_names(self, path: str) -> None:
         for target in [name for name in self._renamed if path in (name, os.path.dirname(name))]:
             source = self._renamed.pop(target)
             _move_below(self._durable_names, source, target)
@@ -408,20 +413,20 @@ class SimVolume:
         self.faults.append(Fault(operation, code, path_contains, after, times))
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
-        """Damage that the disk itself does: it survives a crash."""
+        """Damage a file as the disk itself does: the damage survives a crash."""
         inode = self.inode(path, create=False)
         inode.content[position] ^= 1 << bit
         if position < len(inode.durable):
             inode.durable[position] ^= 1 << bit
 
     def crash(self, *, lose_everything: bool = True) -> None:
-        """Power loss. Synced data stays; of the rest nothing stays, or what the seed says."""
+        """Lose power. Synced data stays; of the rest nothing stays, or what the seed says."""
         keeps_names = not lose_everything and self.chance.random() < 0.5
         if not keeps_names:
             self.names = dict(self._durable_names)
             self.directories = dict(self._durable_directories)
         for inode in self.names.values():
-            inode.settle([] if lose_everything else self._survivors(inode.pending))
+            inode.persist([] if lose_everything else self._survivors(inode.pending))
             inode.content = bytearray(inode.durable)
         self._durable_names = dict(self.names)
         self._durable_directories = dict(self.directories)
@@ -445,19 +450,19 @@ class SimVolume:
 
     def _survivors(self, pending: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes | None]]:
         """A prefix of the writes, the last of them torn at a sector, and now and then a hole before it."""
-        draw = self.chance
-        kept = pending[: draw.randrange(len(pending) + 1)]
+        chance = self.chance
+        kept = pending[: chance.randrange(len(pending) + 1)]
         if kept and kept[-1][1]:
             position, data = kept[-1]
             assert data is not None
-            kept[-1] = position, data[: draw.randrange(len(data) + 1) // _SECTOR_BYTES * _SECTOR_BYTES]
-        if len(kept) > 2 and draw.random() < 0.2:
-            del kept[draw.randrange(len(kept) - 1)]
+            kept[-1] = position, data[: chance.randrange(len(data) + 1) // _SECTOR_BYTES * _SECTOR_BYTES]
+        if len(kept) > 2 and chance.random() < 0.2:
+            del kept[chance.randrange(len(kept) - 1)]
         return kept
 
 
 def _names_in(directory: str, paths: Iterable[str]) -> list[str]:
-    """Those of a directory itself, not of directories below it. Every flush asks, so it has to be fast."""
+    """The paths in a directory itself, not in those below it. Every flush asks, so it has to be fast."""
     prefix = directory if directory.endswith("/") else directory + "/"
     start = len(prefix)
     return [

@@ -13,7 +13,8 @@ DONE: object = object()
 
 
 class Identity(NamedTuple):
-    """What a producer writes under. From transaction version 2 on, every transaction has its own epoch."""
+    """The producer id and epoch that a producer writes under. From transaction version 2 on, every
+    transaction has its own epoch."""
 
     producer_id: int
     epoch: int
@@ -21,14 +22,14 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducer:
-    """A producer takes up a transactional id; whoever had it before is fenced."""
+    """A producer takes up a transactional id; this fences the producer that had it before."""
 
     transactional_id: str
     timeout_ms: int
     expected: Identity | None = None
-    """What the producer knows itself as, if it goes on after an error; None for one that starts."""
+    """The identity that the producer knows, if it goes on after an error; None for one that starts."""
     fresh_producer_id: int | None = None
-    """For a transactional id that is new, or whose epochs are used up; drawn outside, where ids come from."""
+    """For a transactional id that is new, or whose epochs are used up; the caller draws it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class AddPartitions:
 
 
 class VerifyPartitions(NamedTuple):
-    """Are all of these in the producer's open transaction?"""
+    """Asks whether all of these are in the producer's open transaction."""
 
     transactional_id: str
     producer: Identity

@@ -59,7 +59,7 @@ class InvalidTransactionState(TransactionError):
 
 
 class PartitionNotInTransaction(TransactionError):
-    """A write to a partition that the open transaction does not have; an abort puts it right."""
+    """A write to a partition that the open transaction does not have; an abort lets the producer go on."""
 
     def __init__(self, transactional_id: str, partition: object) -> None:
         super().__init__(f"{transactional_id!r}: {partition} is not part of an open transaction")

@@ -54,8 +54,8 @@ _EXPIRY: Final = "expiry of transactional ids"
 
 
 class EpochReplaced(NamedTuple):
-    """Unstored: a producer has gone on from this epoch to the next, and may ask for that once more. NO_EPOCH
-    if it started anew."""
+    """A fact that is not stored: a producer went on from this epoch to the next, and may ask for that once
+    more. The epoch is NO_EPOCH if the producer started anew."""
 
     transactional_id: str
     epoch: int
@@ -101,7 +101,7 @@ class TransactionMachine:
                 pass
 
     def resume(self, now_ms: int) -> Decision[object]:
-        """What was prepared is carried out; what is open has its time-out."""
+        """Carry out what was prepared, and set the time-outs of open transactions."""
         timers: list[Timer] = [self._expiry_timer()]
         effects: list[object] = []
         for transaction in self.transactions.values():
@@ -112,7 +112,7 @@ class TransactionMachine:
         return Decision(timers=tuple(timers), effects=tuple(effects))
 
     def needs_fresh_producer_id(self, transactional_id: str) -> bool:
-        """Whether a producer of this transactional id is going to need another producer id."""
+        """Whether the next producer of this transactional id will need another producer id."""
         transaction = self.transactions.get(transactional_id)
         return transaction is None or transaction.is_exhausted
 
@@ -141,7 +141,7 @@ class TransactionMachine:
             error_ = EpochFenced(name, command.expected.epoch, current=transaction.epoch)
             return Decision(error=error_)
         elif transaction.state is State.Ongoing:
-            # The producer that has it open is fenced; the new one asks again when it is aborted.
+            # This fences the producer with the open transaction; the new one asks again after its abort.
             if command.expected is not None and command.expected != transaction.identity:
                 fenced = EpochFenced(name, command.expected.epoch, current=transaction.epoch)
                 return Decision(error=fenced)
@@ -251,13 +251,13 @@ class TransactionMachine:
         is_same = command.is_commit == (transaction.state is State.PrepareCommit)
         if is_same or (_has_own_epoch(transaction) and not is_repeated):
             return Decision(error=TransactionEnding(name))
-        return Decision(error=InvalidTransactionState(name, "the transaction has been ended otherwise"))
+        return Decision(error=InvalidTransactionState(name, "the transaction is being ended the other way"))
 
     def _abort_nothing(
         self, transaction: Transaction, command: EndTransaction, now_ms: int
     ) -> Decision[object]:
-        """The producer aborts a transaction that never reached this coordinator. It gets its new epoch all
-        the same: a batch that is still on its way must not find a transaction."""
+        """Abort a transaction that never reached this coordinator. The producer gets its new epoch all the
+        same: a batch that is still on its way must not find an open transaction."""
         next_producer_id = NO_PRODUCER_ID
         if transaction.is_exhausted:
             if command.fresh_producer_id is None:
@@ -320,7 +320,7 @@ class TransactionMachine:
 
 
 def _check_producer(name: str, transaction: Transaction | None, producer: Identity) -> MillraceError | None:
-    """Why a producer may not write in its transaction, to whatever partition."""
+    """Why a producer may not write in its transaction to any partition, or None."""
     if transaction is None:
         return WrongProducerId(name, producer.producer_id)
     if transaction.is_prepared and producer == transaction.producer_identity:

@@ -1,13 +1,12 @@
-"""Tells every partition of a transaction how it has ended, as often as it takes.
+"""Tells every partition of a transaction how it ended, and tries again until all have heard it.
 
-What is stored as prepared has been decided: nothing here may give up. A partition that is gone needs no
-marker; one whose leader, disk or coordinator cannot take it now gets it later.
+A transaction that is stored as prepared has been decided, so nothing here may give up. A partition that is
+gone needs no marker; one whose leader, disk or coordinator cannot take the marker now gets it later.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -18,12 +17,10 @@ from millrace.core.ids import TopicPartition
 from millrace.log.state.transactions import EndMarker
 from millrace.transactions.commands import MarkersWritten, WriteMarkers
 
-log = logging.getLogger(__name__)
-
 RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 COMPLETE_RETRY_S: Final = 1.0
-"""Between attempts to store a transaction as complete whose markers are all written."""
+"""The time between attempts to store a transaction as complete, once all its markers are written."""
 
 Written = Callable[[bool], None]
 """Called with True when the marker is committed in the partition or no longer needed, and with False when it
@@ -84,5 +81,5 @@ class MarkerSender:
             return
         outcome = shard.submit(MarkersWritten(effect.transactional_id, effect.producer))
         if isinstance(outcome, CoordinatorNotAvailable):
-            # Too few replicas are in sync to store it, and nobody else tells the shard again.
+            # Too few replicas are in sync to store that, and nobody else would tell the shard again.
             asyncio.get_running_loop().call_later(COMPLETE_RETRY_S, self._complete, shard, effect)

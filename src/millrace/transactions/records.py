@@ -15,7 +15,7 @@ from millrace.wire.schema_encoder import Encoder, compile_encoder
 _INT16: Final = struct.Struct(">h")
 _KEY_TYPE: Final = 0
 _VALUE_VERSION: Final = 1
-"""What Kafka 4.3 writes when it has transaction version 2."""
+"""The version that Kafka 4.3 writes with transaction version 2."""
 
 
 class TransactionRecordCodec:
@@ -29,16 +29,16 @@ class TransactionRecordCodec:
         return key_bytes, _INT16.pack(_VALUE_VERSION) + _value_encoder()(value)
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """None for a type or a version that is not known here; MalformedRequest for damaged bytes."""
+        """The record, or None for an unknown type or version. Raises MalformedRequest for damaged bytes."""
         if len(key) < _INT16.size:
-            raise MalformedRequest(f"a key of {len(key)} bytes")
+            raise MalformedRequest(f"a key of {len(key)} bytes has no type")
         if _INT16.unpack_from(key)[0] != _KEY_TYPE:
             return None
         message = _key_decoder()(key, _INT16.size)
         if value is None:
             return Record(message, None)
         if len(value) < _INT16.size:
-            raise MalformedRequest(f"a value of {len(value)} bytes")
+            raise MalformedRequest(f"a value of {len(value)} bytes has no version")
         (version,) = _INT16.unpack_from(value)
         if not 0 <= version <= _VALUE_VERSION:
             return None

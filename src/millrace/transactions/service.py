@@ -1,7 +1,7 @@
 """The face of transactions to the rest of the broker: where a transactional id lives, its commands, and the
 markers that end transactions.
 
-The shell that finds, creates and asks is `coordinator/coordinator.py`. What is added here: fresh producer ids
+The shell that finds, creates and asks is `coordinator/coordinator.py`. This module adds fresh producer ids
 for commands that need one, and the sender of markers, which carries out what is stored as prepared.
 """
 
@@ -87,7 +87,7 @@ class Transactions:
     # Life.
 
     def start(self, background: Background) -> None:
-        """Load this broker's partitions, and end what was being ended, until `stop`."""
+        """Load this broker's partitions, and carry out prepared transactions, until `stop`."""
         self._coordinator.start(background)
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class Transactions:
     async def init_producer(
         self, transactional_id: str, *, timeout_ms: int, expected: Identity | None
     ) -> Outcome:
-        """The identity under which a producer begins; what it had open before is aborted."""
+        """The identity under which a producer begins; this aborts what it had open before."""
         if not transactional_id:
             return InvalidTransactionalId()
         machine = self.machine_of(transactional_id)
@@ -128,7 +128,7 @@ class Transactions:
     async def end(
         self, transactional_id: str, producer: Identity, *, is_commit: bool, transaction_version: int
     ) -> Outcome:
-        """Commit or abort; the identity for the producer's next transaction."""
+        """Commit or abort; returns the identity for the producer's next transaction."""
         machine = self.machine_of(transactional_id)
         if isinstance(machine, MillraceError):
             return machine
@@ -158,7 +158,7 @@ class Transactions:
     # What there is.
 
     def machine_of(self, transactional_id: str) -> TransactionMachine | MillraceError:
-        """The partition that holds a transactional id, or why it cannot be asked here."""
+        """The machine that holds a transactional id, or why it cannot be asked here."""
         return self._coordinator.machine_of(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction | MillraceError | None:
@@ -168,7 +168,7 @@ class Transactions:
         return machine.transactions.get(transactional_id)
 
     def all(self) -> Iterator[Transaction]:
-        """Those of the partitions that are loaded here."""
+        """The transactions of all partitions that are loaded here."""
         for machine in self._coordinator.machines():
             yield from machine.transactions.values()
 

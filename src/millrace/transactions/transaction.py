@@ -5,7 +5,8 @@
 
 A transaction has ended when its Prepare record is stored; what follows, markers and Complete, only carries
 that out, and is done again after a restart. From transaction version 2 on (KIP-890) every transaction has an
-epoch of its own: ending one raises it, so that whatever arrives late carries an old one and is refused.
+epoch of its own: ending a transaction raises the epoch, so that whatever arrives late carries an old one and
+is refused.
 
 Epochs that clients see go up to 32766. One more exists for the markers of the last of them; then the
 transactional id goes on with a fresh producer id. A transaction that the coordinator itself ends (a new
@@ -33,7 +34,7 @@ NO_EPOCH: Final = -1
 
 
 class State(enum.IntEnum):
-    """The numbers are those of the stored records; the names are what tools show."""
+    """The state of a transaction. The numbers are those of the stored records; tools show the names."""
 
     Empty = 0
     Ongoing = 1
@@ -50,7 +51,7 @@ PREPARED: Final = (State.PrepareCommit, State.PrepareAbort)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What is stored of one transactional id. Never changed, only replaced."""
+    """What is stored of one transactional id. It is never changed, only replaced."""
 
     transactional_id: str
     producer_id: int
@@ -80,7 +81,7 @@ class Transaction:
 
     @property
     def producer_identity(self) -> Identity:
-        """The identity under which the producer goes on: it is told so before all markers are written."""
+        """The identity under which the producer goes on; it learns this before all markers are written."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return Identity(self.next_producer_id, 0)
         return self.identity
@@ -95,10 +96,10 @@ class Transaction:
             return producer.epoch == self.epoch - 1 and self.epoch <= CLIENT_EPOCH_MAX
         return producer == Identity(self.previous_producer_id, CLIENT_EPOCH_MAX) and self.epoch == 0
 
-    # What it becomes.
+    # Its next states.
 
     def initialized(self, identity: Identity, timeout_ms: int, now_ms: int) -> Transaction:
-        """A producer takes up the transactional id."""
+        """After a producer has taken up the transactional id."""
         is_rotated = identity.producer_id != self.producer_id
         return replace(
             self,
@@ -111,15 +112,14 @@ class Transaction:
             partitions={},
             started_ms=-1,
             updated_ms=now_ms,
-            # Only the producer before this one could repeat the end of an earlier transaction, and it is
-            # fenced.
+            # Only the previous producer could repeat the end of an earlier transaction, and it is fenced.
             transaction_version=0,
         )
 
     def with_partitions(
         self, added: Iterable[TopicPartition], transaction_version: int, now_ms: int
     ) -> Transaction:
-        """More partitions take part; the first ones begin the transaction."""
+        """After more partitions have joined; the first ones begin the transaction."""
         is_open = self.state is State.Ongoing
         partitions = dict(self.partitions) if is_open else {}
         partitions.update(dict.fromkeys(added))
@@ -135,7 +135,7 @@ class Transaction:
     def prepared(
         self, *, is_commit: bool, transaction_version: int, next_producer_id: int, now_ms: int
     ) -> Transaction:
-        """The producer has ended the transaction."""
+        """After the producer has ended the transaction."""
         has_own_epoch = transaction_version >= EPOCH_PER_TRANSACTION
         return replace(
             self,
@@ -147,7 +147,7 @@ class Transaction:
         )
 
     def fenced(self, now_ms: int) -> Transaction:
-        """The coordinator has ended the transaction, and its producer may not go on."""
+        """After the coordinator has ended the transaction, so that its producer may not go on."""
         step = 2 if self.transaction_version >= EPOCH_PER_TRANSACTION else 1
         return replace(
             self,
@@ -158,7 +158,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """All partitions know how the transaction has ended."""
+        """After all partitions have learned how the transaction ended."""
         identity = self.producer_identity
         is_rotated = identity.producer_id != self.producer_id
         return replace(

@@ -1,8 +1,8 @@
 """OffsetCommit as consumers send it all day, read and answered by hand, without a tree of objects.
 
 A request is cut where its parts repeat: the head says who commits (group, generation, member), and is the
-same from one commit to the next; a topic's name and a partition's number lead to what is known of them. What
-is unusual, or damaged, is left to the schema's decoder: the answer to it is None.
+same from one commit to the next; a topic's name and a partition's number lead to what is known of them. For
+what is unusual or damaged the answer is None, and the schema's decoder takes over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SOLE_V6: Final = struct.Struct(">qih")
 _SOLE_V8: Final = struct.Struct(">qiB3s")
 """The end of a request with one partition, from its offset on, if there is no metadata; `read_sole`."""
 _NO_TAGS: Final = b"\0\0\0"
-"""Of the partition, of the topic and of the request."""
+"""No tags of the partition, of the topic and of the request."""
 _read_count: Final = _INT32.unpack_from
 _read_v2: Final = _PARTITION_V2.unpack_from
 _read_v6: Final = _PARTITION_V6.unpack_from
@@ -61,8 +61,8 @@ Sole: TypeAlias = tuple[bytes, int, int]
 
 
 def read_sole(buffer: memoryview, position: int, end: int, version: int) -> Sole | None:
-    """The request, cut where that is right if it has one partition and no metadata. Whether it has is known
-    if its first part was seen before, in a request that `is_sole`."""
+    """The request, cut in the right place if it has one partition and no metadata. The caller knows that if
+    it saw the first part before, in a request that `is_sole`."""
     if version >= FLEXIBLE_FROM:
         offset_at = end - _SOLE_V8.size
         if offset_at < position:
@@ -83,7 +83,7 @@ def read_sole(buffer: memoryview, position: int, end: int, version: int) -> Sole
 
 
 def is_sole(commit: Commit) -> bool:
-    """Whether it has one partition without metadata, and nothing behind it: `read_sole` has cut it right."""
+    """Whether it is a commit of one partition without metadata: then `read_sole` cuts it right."""
     _, offsets, answer = commit
     return len(offsets) == 1 and not offsets[0][4] and answer[1] in (b"", _NO_TAGS)
 
@@ -94,7 +94,7 @@ Head: TypeAlias = tuple[str, int, str, str | None]
 
 def read_head(head: bytes, version: int) -> Head | None:
     """What the head of a commit says; None if it sets a retention time, or has names that are no text."""
-    # A flexible length is one byte and counts itself; another has its value in the second of two.
+    # A flexible length is one byte and counts itself; a classic one has its value in the second of two bytes.
     name_at, counted = (1, 1) if version >= FLEXIBLE_FROM else (2, 0)
     group_end = name_at + head[name_at - 1] - counted
     member_at = group_end + 4 + name_at

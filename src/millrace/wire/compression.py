@@ -1,8 +1,8 @@
 """The four codecs of record batches. Never inflates past the caller's limit: a bomb costs that much at most.
 
-Written is what every Kafka client reads: gzip, snappy in the Java library's framing, an lz4 frame of
-independent blocks (the Java client refuses linked ones), a zstd frame. Raw snappy and linked lz4 blocks are
-read as well.
+We write what every Kafka client reads: gzip, snappy in the Java library's framing, an lz4 frame of
+independent blocks (the Java client refuses linked ones), a zstd frame. We also read raw snappy and linked
+lz4.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes | bytearra
 def _inflate(
     codec: Codec, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int
 ) -> bytearray:
-    """Into a buffer of fixed size that grows by trying again: no stream can make it larger than the limit."""
+    """Inflate into a buffer of fixed size, trying again with a larger one: no stream exceeds the limit."""
     size = min(limit_bytes, max(_FIRST_OUTPUT_MIN, 8 * len(data)))
     while True:
         output = bytearray(size)

@@ -227,7 +227,8 @@ def request_shape(
     topic = topics[0]
     data = bytes(buffer[position:end])
     epoch_at = 17 if version >= REPLICA_STATE_FROM else 21
-    # One topic, its name, one partition. A length may be written in more bytes than it needs: not here.
+    # One topic, its name, one partition. A client may write a length in more bytes than it needs: such a
+    # request has no shape.
     named = b"\2" + _encoded_name(topic.topic, topic.topic_id) + b"\2"
     topic_at = epoch_at + 4
     if not data.startswith(named, topic_at):
@@ -464,6 +465,21 @@ def before_sole_records(
         )
         + length
     )
+
+
+def sole_records_frame(
+    correlation_id: int,
+    session_id: int,
+    topic: tuple[str, TopicId | None],
+    result: tuple[int, int, int, int],
+    records: bytes,
+    *,
+    tells_aborted: bool,
+) -> bytes:
+    """The frame of a flexible version with these records of one partition: see `before_sole_records`."""
+    size = len(records)
+    before = before_sole_records(correlation_id, session_id, topic, result, size, tells_aborted=tells_aborted)
+    return before + records + BEHIND_SOLE_RECORDS
 
 
 def _encoded_name(topic: str, topic_id: TopicId | None) -> bytes:

@@ -32,7 +32,7 @@ _SINGLE_FORMAT: Final = "bihqqq4sib"
 tags."""
 _SINGLE_SIZE: Final = struct.calcsize(f">{_SINGLE_FORMAT}") + 6
 _SINGLE_PACKERS: Final[dict[int, Callable[..., bytes]]] = {}
-"""For each size of a topic's name or id, of which there are few: the whole frame with one call."""
+"""Pack the whole frame with one call, by the size of the topic's name or id; there are few sizes."""
 _NAMES: Final[dict[str, bytes]] = {}
 """Topic names in their flexible encoding."""
 _NAMES_MAX: Final = 10_000

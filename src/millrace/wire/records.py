@@ -63,7 +63,7 @@ Header = tuple[str, bytes | None]
 """Keys that are not UTF-8 survive as surrogate escapes."""
 
 INFLATED_BYTES_MAX: Final = 1 << 30
-"""The bound for readers of our own disk, where no topic setting speaks."""
+"""The bound for readers of our own disk, who know no topic's settings."""
 
 _CODECS: Final = tuple(Codec)
 _MARKER_KEY: Final = struct.Struct(">hh")
@@ -101,16 +101,17 @@ def check_batch(batch: Buffer) -> BatchHeader:
         raise MalformedBatch(f"{len(batch)} bytes are too few for a header")
     header = read_header(batch)
     if header.magic != MAGIC:
-        raise MalformedBatch(f"magic {header.magic}", base_offset=header.base_offset)
+        raise MalformedBatch(f"magic {header.magic} instead of {MAGIC}", base_offset=header.base_offset)
     if header.batch_length + LENGTH_END != len(batch):
         raise MalformedBatch(
-            f"length {header.batch_length} in {len(batch)} bytes", base_offset=header.base_offset
+            f"its header says {header.size_bytes} bytes, {len(batch)} are there",
+            base_offset=header.base_offset,
         )
     if header.crc != crc32c(memoryview(batch)[CRC_START:]):
         raise MalformedBatch("wrong checksum", base_offset=header.base_offset)
     if header.records_count < 0 or header.last_offset_delta < 0:
         raise MalformedBatch(
-            f"count {header.records_count}, last offset delta {header.last_offset_delta}",
+            f"a negative count: {header.records_count} records, last offset delta {header.last_offset_delta}",
             base_offset=header.base_offset,
         )
     if header.base_offset < 0 or header.base_offset > INT64_MAX - header.last_offset_delta:
@@ -139,7 +140,7 @@ def inflate_records(
     """The records part of a checked batch, decompressed; MalformedBatch or DecompressedTooLarge."""
     codec_id = header.attributes & COMPRESSION_MASK
     if codec_id >= len(_CODECS):
-        raise MalformedBatch(f"unknown compression {codec_id}", base_offset=header.base_offset)
+        raise MalformedBatch(f"no compression type has the number {codec_id}", base_offset=header.base_offset)
     # A batch that compaction emptied keeps its header only, whatever codec it had.
     if header.records_count == 0 and len(batch) == HEADER_SIZE:
         return b""
@@ -366,7 +367,7 @@ def _read_record(data: bytes, span: RecordSpan, header: BatchHeader, append_time
     key = None if key_start < 0 else data[key_start:key_end]
     value_at = key_end
     if key_start < 0:
-        # Behind length, attributes, the two deltas and the one byte of a null key's length.
+        # The value stands behind length, attributes, the two deltas and the one byte of a null key's length.
         _, position = read_varint(data, start)
         _, position = read_varint(data, position + 1, 10)
         _, position = read_varint(data, position)
@@ -379,7 +380,7 @@ def _read_record(data: bytes, span: RecordSpan, header: BatchHeader, append_time
 
 
 def _read_headers(data: bytes, position: int) -> tuple[Header, ...]:
-    """The lengths were checked by the scan before."""
+    """The headers of a record whose lengths `scan_records` has checked."""
     count, position = read_varint(data, position)
     headers: list[Header] = []
     for _ in range(count):

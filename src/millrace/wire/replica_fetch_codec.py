@@ -103,7 +103,7 @@ class ReplicaResponse:
         self._end = end
 
     def partitions(self) -> Iterator[ReplicaData]:
-        """Use or copy the records before asking for the next one's owner to read into the buffer again."""
+        """Decode the partitions in turn. Use or copy their records before the buffer is filled again."""
         try:
             yield from self._decode()
         except (struct.error, IndexError):

@@ -20,8 +20,8 @@ _API_VERSIONS: Final = 18
 def request_decoder(api_key: int, version: int) -> Decoder:
     """decode(buffer, position=0, end=None) -> request; raises MalformedRequest for anything odd."""
     cls, flexible = _message(api_key, version, "Request")
-    # Bytes behind the request are let pass, as in Kafka: librdkafka leaves three behind a Metadata request
-    # for all topics.
+    # The decoder lets bytes behind the request pass, as Kafka does: librdkafka leaves three behind a Metadata
+    # request for all topics.
     return fold_request(cls, version, compile_decoder(cls, version, flexible=flexible, exact=False))
 
 

@@ -48,7 +48,7 @@ _LIST: Final = 56
 
 
 def compile_decoder(cls: type[Message], version: int, *, flexible: bool, exact: bool = True) -> Decoder:
-    """`exact` refuses bytes behind the message."""
+    """Compile a decoder; with `exact` it refuses bytes behind the message."""
     writer = _DecoderWriter(cls, version, flexible=flexible, exact=exact)
     return writer.source.compile("decode", f"{cls.__name__} v{version} decoder")
 
@@ -85,7 +85,7 @@ class _DecoderWriter:
         title = f"{cls.__name__} v{self.version}"
         line, block = self.source.line, self.source.block
         with block("def decode(buffer, position=0, end=None):"):
-            # Of bytes, single bytes and slices are cheapest to take, and most of a message is copied anyway.
+            # `bytes` gives single bytes and slices most cheaply, and most of a message is copied anyway.
             with block("if type(buffer) is not bytes or end is not None:"):
                 line("buffer = bytes(buffer[position:end])")
                 line("position = 0")
@@ -224,7 +224,7 @@ class _DecoderWriter:
             line(f"{items}.append({element})")
 
     def _write_tags(self, cls: type[Message], message: str, tagged: list[Field]) -> None:
-        """As in Kafka: any order, the last of several with one tag counts, unknown ones are skipped."""
+        """Tags come in any order; the last of several with one number counts; unknown ones are skipped."""
         line, block = self.source.line, self.source.block
         count = self.source.fresh("n")
         self._formats += "B"

@@ -1,7 +1,7 @@
 """What the schema cannot say about old versions: fields that moved, and absence that means something.
 
 A request of an old version is folded into the shape of the newest one after decoding, a response is unfolded
-before encoding, so that a handler knows only the newest shape. Left alone are APIs between Kafka's own
+before encoding, so that a handler knows only the newest shape. It leaves alone APIs between Kafka's own
 controllers (AlterPartition, EndQuorumEpoch) and what only the cluster's metadata can translate: topic names
 into topic ids.
 """
@@ -33,6 +33,8 @@ SAFE_DOWNGRADE: Final = 2
 
 
 class Fold(NamedTuple):
+    """A rule for old versions of one message."""
+
     last_version: int
     """The newest version that needs the rule; all older ones need it too."""
     apply: Callable[[Any], None]

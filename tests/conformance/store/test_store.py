@@ -4,58 +4,17 @@ each with a prefix of its own: revisions begin anywhere."""
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from millrace.metadata.errors import Conflict, LeaseExpired, StoreWentBack
 from millrace.metadata.store import ABSENT, ChangeBatch, Compare, KeyChange, Put, Snapshot, Store, Versioned
-from millrace.metadata.store.embedded import EmbeddedStore
-from millrace.metadata.store.etcd import EtcdStore
-from millrace.metadata.store.etcd_calls import EtcdSettings
-from millrace.sim.store import MemoryStore
-from tests.harness.etcd import EtcdProcess
+from tests.conformance.store.conftest import MakeStore
 
 T = TypeVar("T")
-
-SHORT_TTL_MS: Final = 400
-ETCD_TTL_MS: Final = 2_000
-"""etcd grants no lease for less, and counts in seconds."""
-
-_prefixes = itertools.count(1)
-
-
-class MakeStore(NamedTuple):
-    new: Callable[[], Store]
-    ttl_ms: int
-
-    def __call__(self) -> Store:
-        return self.new()
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    server = EtcdProcess(tmp_path_factory.mktemp("etcd"))
-    server.start()
-    yield server
-    server.end()
-
-
-@pytest.fixture(params=["embedded", "memory", "etcd"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    if request.param == "memory":
-        return MakeStore(MemoryStore, SHORT_TTL_MS)
-    if request.param == "embedded":
-        return MakeStore(lambda: EmbeddedStore(str(tmp_path / "metadata.sqlite")), SHORT_TTL_MS)
-    server: EtcdProcess = request.getfixturevalue("etcd")
-    settings = EtcdSettings(
-        endpoints=(server.endpoint,), prefix=f"test-{next(_prefixes)}", request_timeout_ms=30_000
-    )
-    return MakeStore(lambda: EtcdStore(settings), ETCD_TTL_MS)
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:

@@ -151,4 +151,4 @@ def test_millrace_can_be_measured_alone() -> None:
 def _runner(*systems: System) -> tuple[FakeFactory, Runner]:
     factory = FakeFactory(systems)
     progress = Progress(Console(file=io.StringIO()))
-    return factory, Runner(cast("BrokerFactory", factory), PROFILE, progress, settle=lambda _: None)
+    return factory, Runner(cast("BrokerFactory", factory), PROFILE, progress, rest_between=lambda _: None)

@@ -35,7 +35,7 @@ def config_of(directory: Path, settings: Mapping[str, str] | None = None) -> Bro
 
 
 def surroundings_of(config: BrokerConfig, store: MemoryStore | None = None) -> Surroundings:
-    found = replace(of_this_machine(config), chance=random.Random(1), settle=lambda: None)
+    found = replace(of_this_machine(config), chance=random.Random(1), on_built=lambda: None)
     return found if store is None else replace(found, open_store=lambda _: store)
 
 

@@ -14,8 +14,15 @@ from millrace.log.errors import DiskFull, InvalidRecord
 from millrace.metadata.errors import Conflict
 from millrace.wire.error_codes import ErrorCode
 
-BESIDE_REQUESTS = ("millrace.cli.", "millrace.sim.", "millrace.pipeline.", "millrace.broker.app")
-"""Programs of their own, and the start of the broker: their failures never reach a client."""
+BESIDE_REQUESTS = (
+    "millrace.cli.",
+    "millrace.client.",
+    "millrace.sim.",
+    "millrace.pipeline.",
+    "millrace.broker.app",
+)
+"""Programs of their own, and the start of the broker: their failures never reach a client. Those of
+connections to other brokers become PeerUnreachable."""
 
 
 def subclasses(parent: type[MillraceError]) -> Iterator[type[MillraceError]]:

@@ -12,10 +12,12 @@ import pytest
 from millrace.cli.broker_requests import Connection, connected, raise_for
 from millrace.cli.clients import RequestFailed
 from millrace.cli.options import BrokerAddress
+from millrace.client.errors import ConnectionClosed, NobodyListens
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.unit.client.socket_pairs import socket_pair
 
 ADDRESS = BrokerAddress(bootstrap="broker:9, other:10", command_config=None, timeout_s=3.0)
 
@@ -23,8 +25,7 @@ ADDRESS = BrokerAddress(bootstrap="broker:9, other:10", command_config=None, tim
 @pytest.fixture
 def far_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """The broker's side of the next connection that is opened."""
-    near, far = socket.socketpair()
-    far.settimeout(5)
+    near, far = socket_pair()
 
     def create_connection(address: tuple[str, int], timeout: float) -> socket.socket:
         assert (address, timeout) == (("broker", 9), 3.0)
@@ -55,10 +56,10 @@ def test_a_request_is_framed_and_its_answer_decoded(far_end: socket.socket, vers
 
 
 def test_a_connection_that_is_closed_in_the_middle_of_an_answer_is_told(far_end: socket.socket) -> None:
-    far_end.sendall(struct.pack(">i", 100) + b"only this")
+    far_end.sendall(struct.pack(">ii", 100, 1) + b"only this")
     far_end.shutdown(socket.SHUT_WR)
     connection = Connection("broker", 9, 3.0)
-    with pytest.raises(RequestFailed, match=r"^broker:9 closed the connection$"):
+    with pytest.raises(ConnectionClosed, match=r"^broker:9 closed the connection$"):
         connection.ask(ApiKey.HEARTBEAT, 4, HeartbeatRequest())
 
 
@@ -67,7 +68,7 @@ def test_nobody_there_is_one_line_with_the_reason(monkeypatch: pytest.MonkeyPatc
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "create_connection", refuse)
-    with pytest.raises(RequestFailed, match=r"^no broker answers at h:1: Connection refused$"):
+    with pytest.raises(NobodyListens, match=r"^no broker answers at h:1: Connection refused$"):
         Connection("h", 1, 1.0)
 
 

@@ -81,8 +81,8 @@ def test_a_record_that_nobody_can_read_is_skipped_and_told(caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         piece = read_all(batch)
     assert piece.records == [Record(b"a", b"v")]
-    assert "__counters-0: skipping the record at 0: it is damaged" in caplog.text
-    assert "__counters-0: skipping the record at 1, which is of an unknown type" in caplog.text
+    assert "__counters-0: the record at 0 is skipped: it is damaged" in caplog.text
+    assert "__counters-0: the record at 1 is skipped, because its type is unknown" in caplog.text
 
 
 class Log:

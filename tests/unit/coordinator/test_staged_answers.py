@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.coordinator import runtime
 from millrace.coordinator.errors import NotCoordinator
 from millrace.coordinator.staged_answers import tell
 from millrace.core.errors import MillraceError
@@ -27,7 +28,7 @@ class Told:
     def __init__(self) -> None:
         self.outcomes: list[MillraceError | None] = []
 
-    def settled(self, error: MillraceError | None) -> None:
+    def stored(self, error: MillraceError | None) -> None:
         self.outcomes.append(error)
 
 
@@ -254,7 +255,7 @@ def test_a_bug_keeps_nobody_waiting(world: World, monkeypatch: pytest.MonkeyPatc
             def fail(*_: object) -> None:
                 raise RuntimeError("a bug")
 
-            monkeypatch.setattr(shard, "_await_commit", fail)
+            monkeypatch.setattr(runtime, "build_plain_batch", fail)
             await asyncio.sleep(0)
             assert [type(error) for error in told.outcomes] == [NotCoordinator]
             assert shard.is_over
@@ -268,8 +269,8 @@ def test_a_bug_keeps_nobody_waiting(world: World, monkeypatch: pytest.MonkeyPatc
 
 class FailsToAnswer(Told):
     @override
-    def settled(self, error: MillraceError | None) -> None:
-        super().settled(error)
+    def stored(self, error: MillraceError | None) -> None:
+        super().stored(error)
         raise RuntimeError("a bug")
 
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
+from millrace.coordinator.decision import CancelTimer, SetTimer
 from millrace.coordinator.timers import Timers
+
+
+def set_timer(timers: Timers, name: Hashable, delay_ms: int, command: object) -> None:
+    timers.change([SetTimer(name, delay_ms, command)])
+
+
+def cancel_timer(timers: Timers, name: Hashable) -> None:
+    timers.change([CancelTimer(name)])
 
 
 class Handle:
@@ -51,9 +60,9 @@ def timers() -> tuple[StandingLoop, Timers, list[object]]:
 
 def test_timers_fire_in_the_order_of_their_deadlines() -> None:
     loop, some, fired = timers()
-    some.set("b", 2_000, "second")
-    some.set("a", 1_000, "first")
-    some.set("c", 2_000, "third")
+    set_timer(some, "b", 2_000, "second")
+    set_timer(some, "a", 1_000, "first")
+    set_timer(some, "c", 2_000, "third")
     loop.advance(0.999)
     assert fired == []
     loop.advance(2)
@@ -64,7 +73,7 @@ def test_timers_fire_in_the_order_of_their_deadlines() -> None:
 def test_a_timer_that_is_set_anew_fires_once_and_late() -> None:
     loop, some, fired = timers()
     for _ in range(10):
-        some.set("session", 10_000, "over")
+        set_timer(some, "session", 10_000, "over")
         loop.advance(9)
     assert fired == []
     loop.advance(1)
@@ -75,8 +84,8 @@ def test_a_timer_that_is_set_anew_fires_once_and_late() -> None:
 
 def test_a_timer_can_be_moved_to_an_earlier_time() -> None:
     loop, some, fired = timers()
-    some.set("join", 60_000, "late")
-    some.set("join", 1_000, "soon")
+    set_timer(some, "join", 60_000, "late")
+    set_timer(some, "join", 1_000, "soon")
     loop.advance(1)
     assert fired == ["soon"]
     loop.advance(100)
@@ -85,11 +94,11 @@ def test_a_timer_can_be_moved_to_an_earlier_time() -> None:
 
 def test_a_cancelled_timer_does_not_fire_and_can_be_set_again() -> None:
     loop, some, fired = timers()
-    some.set("a", 1_000, "first")
-    some.cancel("a")
-    some.cancel("never set")
+    set_timer(some, "a", 1_000, "first")
+    cancel_timer(some, "a")
+    cancel_timer(some, "never set")
     loop.advance(0.5)
-    some.set("a", 1_000, "second")
+    set_timer(some, "a", 1_000, "second")
     loop.advance(0.5)
     assert fired == []
     loop.advance(0.5)
@@ -103,10 +112,10 @@ def test_what_fires_may_set_timers() -> None:
 
     def again(_command: object) -> None:
         fired.append(loop.now)
-        some.set("again", 1_000, None)
+        set_timer(some, "again", 1_000, None)
 
     some = Timers(loop, again)
-    some.set("again", 1_000, None)
+    set_timer(some, "again", 1_000, None)
     loop.advance(3)
     assert fired == [101.0, 102.0, 103.0]
 
@@ -115,12 +124,12 @@ def test_restarting_does_not_touch_the_loop() -> None:
     # Ten thousand members send a heartbeat every three seconds.
     loop, some, _ = timers()
     for number in range(1_000):
-        some.set(number, 10_000, number)
+        set_timer(some, number, 10_000, number)
     before = loop.calls
     for _ in range(10):
         loop.now += 0.1
         for number in range(1_000):
-            some.set(number, 10_000, number)
+            set_timer(some, number, 10_000, number)
     assert loop.calls == before
 
 
@@ -133,10 +142,10 @@ def test_any_mixture_fires_exactly_what_is_due() -> None:
         match chance.randrange(4):
             case 0 | 1:
                 delay_ms = chance.randrange(1, 5_000)
-                some.set(name, delay_ms, (name, step))
+                set_timer(some, name, delay_ms, (name, step))
                 due[name] = (loop.now + delay_ms / 1000, step)
             case 2:
-                some.cancel(name)
+                cancel_timer(some, name)
                 due.pop(name, None)
             case _:
                 fired.clear()
@@ -160,9 +169,9 @@ def test_a_command_that_fails_takes_no_other_along() -> None:
 
     some = Timers(loop, fire)
     for place, command in enumerate(("first", "bad", "last")):
-        some.set(place, 1_000, command)
+        set_timer(some, place, 1_000, command)
     loop.advance(1)
     assert fired == ["first", "bad", "last"]
-    some.set("later", 1_000, "later")
+    set_timer(some, "later", 1_000, "later")
     loop.advance(1)
     assert fired[-1] == "later"

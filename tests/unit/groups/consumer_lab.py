@@ -7,6 +7,7 @@ from dataclasses import replace
 from millrace.coordinator.decision import CancelTimer, Decision, Record, SetTimer
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Epoch, NodeId, TopicId
+from millrace.core.persistent_map import PersistentMap
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import Beat, ConsumerHeartbeat, ConsumerSettings
 from millrace.groups.consumer.group import ConsumerGroup
@@ -15,7 +16,6 @@ from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 from millrace.metadata.image import EMPTY, BrokerState, Image, PartitionState, TopicState
-from millrace.metadata.persistent_map import PersistentMap
 from tests.unit.groups.applied import decided
 
 GROUP = "g"

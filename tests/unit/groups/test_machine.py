@@ -62,14 +62,14 @@ def test_a_member_without_protocols_makes_no_group() -> None:
 def test_a_group_with_members_is_not_deleted() -> None:
     world = World()
     assert error_of(world.ask(DeleteGroup("g"))) is GroupNotFound
-    world.settle(world.join())
+    world.make_stable(world.join())
     assert error_of(world.ask(DeleteGroup("g"))) is GroupNotEmpty
 
 
 def test_a_group_whose_offsets_have_expired_is_gone_with_its_record() -> None:
     world = World()
     world.ask(CommitOffsets(group_id="g", offsets=[OffsetToCommit("t", 0, 5, 0, "")]))
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     world.ask(Leave("g", [LeavingMember(member.member_id)]))
     world.ask(ExpireOffsets())
     assert list(world.machine.groups) == ["g"]
@@ -109,7 +109,7 @@ def test_an_empty_consumer_group_begins_anew_as_a_classic_one(has_offsets: bool)
 
 def test_what_a_group_brings_unstored_keeps_the_record_that_came_before() -> None:
     world = World()
-    world.settle(world.join())
+    world.make_stable(world.join())
     stored = world.group().stored
     assert stored is not None
     bringing = ClassicGroup("g", world.settings)

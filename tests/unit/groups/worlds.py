@@ -152,7 +152,7 @@ class World:
             )
         )
 
-    def settle(self, *tokens: int) -> list[Joined]:
+    def make_stable(self, *tokens: int) -> list[Joined]:
         """Let the delay of a new group pass and everybody sync; the group is Stable then."""
         self.advance(0)
         members = [self.joined(token) for token in tokens]

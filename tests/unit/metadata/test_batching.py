@@ -8,7 +8,7 @@ from millrace.metadata.batching import COMMANDS_MAX, decide_all, in_transactions
 from millrace.metadata.commands import BeginStop, Policy
 from millrace.metadata.errors import TopicExists
 from millrace.metadata.image import Image
-from millrace.metadata.leadership import settle_partitions
+from millrace.metadata.leadership import assign_leaders
 from millrace.metadata.store import Compare
 from tests.unit.metadata.worlds import apply, cluster, new_topic
 
@@ -63,7 +63,7 @@ def test_a_command_that_is_too_large_begins_with_a_record_of_its_own() -> None:
 def test_changes_of_partitions_share_transactions_up_to_the_limit() -> None:
     image = apply(cluster("a", "b"), new_topic("t", 1, assignments={at: [1, 2] for at in range(25)}))
     image = apply(image, BeginStop(NodeId(1), "first"))
-    updates = settle_partitions(image, image.topics.values(), Policy())
+    updates = assign_leaders(image, image.topics.values(), Policy())
     assert len(updates) == 25
     guard = Compare(records.CONTROLLER_KEY, 5)
     steps = list(in_transactions(updates, (guard,), operations_max=10))

@@ -64,13 +64,13 @@ def test_a_controller_that_was_replaced_writes_nothing() -> None:
             assert await metadata.claim_controller(NodeId(2), "first") == 2
             new_office = metadata.image.controller_revision
 
-            assert await metadata.settle(controller_revision=old_office) == 0
+            assert await metadata.assign_leaders(controller_revision=old_office) == 0
             assert metadata.image.topics["t"].partitions[0].leader == 1
             with pytest.raises(Conflict):
                 await store.commit(
                     compares=[Compare(records.CONTROLLER_KEY, old_office)], puts=[Put("any", b"")]
                 )
-            assert await metadata.settle(controller_revision=new_office) == 1
+            assert await metadata.assign_leaders(controller_revision=new_office) == 1
             assert metadata.image.topics["t"].partitions[0].leader == 2
             await metadata.close()
 

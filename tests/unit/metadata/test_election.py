@@ -51,50 +51,50 @@ def leadership(state: PartitionState) -> tuple[int, int, tuple[int, ...], tuple[
 
 def test_nothing_changes_while_everybody_is_there() -> None:
     state = led_by(1)
-    assert election.is_settled(state, there(1, 2, 3))
-    assert election.settle(state, there(1, 2, 3), CLEAN) is state
+    assert election.is_up_to_date(state, there(1, 2, 3))
+    assert election.elect(state, there(1, 2, 3), CLEAN) is state
 
 
 def test_a_lost_follower_leaves_the_isr_and_the_leader_stays_in_its_epoch() -> None:
-    state = election.settle(led_by(1), there(1, 2), CLEAN)
+    state = election.elect(led_by(1), there(1, 2), CLEAN)
     assert leadership(state) == (1, 5, (1, 2), ())
     assert state.partition_epoch == 11
 
 
 def test_a_lost_leader_is_followed_by_the_first_replica_in_sync() -> None:
-    state = election.settle(led_by(1), there(2, 3), CLEAN)
+    state = election.elect(led_by(1), there(2, 3), CLEAN)
     assert leadership(state) == (2, 6, (2, 3), ())
-    state = election.settle(led_by(1, isr=(1, 3)), there(2, 3), TWO)
+    state = election.elect(led_by(1, isr=(1, 3)), there(2, 3), TWO)
     assert leadership(state) == (3, 6, (3,), (1,))
 
 
 def test_a_replica_out_of_sync_never_leads_where_elections_are_clean() -> None:
-    state = election.settle(led_by(1, isr=(1,)), there(2, 3), CLEAN)
+    state = election.elect(led_by(1, isr=(1,)), there(2, 3), CLEAN)
     assert leadership(state) == (NO_LEADER, 6, (), (1,))
     assert state.last_leader == 1
 
 
 def test_a_replica_out_of_sync_leads_where_that_is_allowed_and_counts_alone() -> None:
-    state = election.settle(led_by(1, isr=(1,)), there(2, 3), UNCLEAN)
+    state = election.elect(led_by(1, isr=(1,)), there(2, 3), UNCLEAN)
     assert leadership(state) == (2, 6, (2,), ())
 
 
 def test_the_last_replica_standing_leads_again_when_it_is_back() -> None:
-    lost = election.settle(led_by(1, isr=(1,)), there(2, 3), CLEAN)
-    back = election.settle(lost, there(1, 2, 3), CLEAN)
+    lost = election.elect(led_by(1, isr=(1,)), there(2, 3), CLEAN)
+    back = election.elect(lost, there(1, 2, 3), CLEAN)
     assert leadership(back) == (1, 7, (1,), ())
     assert back.last_leader == NO_LEADER
 
 
 def test_who_left_below_the_minimum_may_lead_because_the_high_watermark_stood_still() -> None:
-    two_left = election.settle(led_by(1), there(1, 2), TWO)
+    two_left = election.elect(led_by(1), there(1, 2), TWO)
     assert leadership(two_left) == (1, 5, (1, 2), ())
-    one_left = election.settle(two_left, there(1), TWO)
+    one_left = election.elect(two_left, there(1), TWO)
     assert leadership(one_left) == (1, 5, (1,), (2,))
     # Broker 3 left while two were in sync: records may be committed without it.
-    none_left = election.settle(one_left, there(3), TWO)
+    none_left = election.elect(one_left, there(3), TWO)
     assert leadership(none_left) == (NO_LEADER, 6, (), (1, 2))
-    assert leadership(election.settle(none_left, there(2, 3), TWO)) == (2, 7, (2,), (1,))
+    assert leadership(election.elect(none_left, there(2, 3), TWO)) == (2, 7, (2,), (1,))
 
 
 def test_an_isr_that_is_large_enough_again_makes_nobody_eligible() -> None:
@@ -113,23 +113,23 @@ def test_a_replica_that_may_have_lost_records_is_neither_in_sync_nor_eligible() 
 def test_the_last_leader_leads_again_when_nobody_can_be_trusted_more() -> None:
     state = election.withdraw(led_by(1, isr=(1,)), NodeId(1), there(2), CLEAN, is_empty=False)
     assert leadership(state) == (NO_LEADER, 6, (), ())
-    assert leadership(election.settle(state, there(2), CLEAN))[0] == NO_LEADER
-    assert leadership(election.settle(state, there(1, 2), CLEAN)) == (1, 7, (1,), ())
+    assert leadership(election.elect(state, there(2), CLEAN))[0] == NO_LEADER
+    assert leadership(election.elect(state, there(1, 2), CLEAN)) == (1, 7, (1,), ())
 
 
 def test_a_last_leader_with_an_empty_disk_does_not_lead_by_itself() -> None:
     state = election.withdraw(led_by(1, isr=(1,)), NodeId(1), there(2), CLEAN, is_empty=True)
-    assert election.settle(state, there(1, 2), CLEAN).leader == NO_LEADER
+    assert election.elect(state, there(1, 2), CLEAN).leader == NO_LEADER
 
 
 def test_a_stopping_broker_hands_over_and_leaves_the_isr() -> None:
-    state = election.settle(led_by(1), there(1, 2, 3, stopping=(1,)), CLEAN)
+    state = election.elect(led_by(1), there(1, 2, 3, stopping=(1,)), CLEAN)
     assert leadership(state) == (2, 6, (2, 3), ())
 
 
 def test_a_stopping_broker_leads_on_while_nobody_else_can() -> None:
     state = led_by(1, isr=(1,))
-    assert election.settle(state, there(1, 2, 3, stopping=(1,)), CLEAN) is state
+    assert election.elect(state, there(1, 2, 3, stopping=(1,)), CLEAN) is state
 
 
 def test_leadership_goes_back_to_the_preferred_leader_only_when_it_is_in_sync() -> None:
@@ -153,47 +153,47 @@ class TestTheLastOne:
     be gone. So nobody leaves the ISR for its sake before it says so itself."""
 
     def test_who_is_lost_stays_in_the_isr_until_the_leader_says_otherwise(self) -> None:
-        alone = election.settle(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
+        alone = election.elect(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
         assert leadership(alone) == (2, 6, (1, 2), ())
-        assert election.settle(alone, there(2, 3), CLEAN) is alone
+        assert election.elect(alone, there(2, 3), CLEAN) is alone
         spoken = election.alter_isr(alone, nodes(2), there(2, 3), CLEAN)
         assert leadership(spoken) == (2, 6, (2,), ())
 
     def test_a_lost_follower_is_the_business_of_the_leader_as_well(self) -> None:
         state = led_by(1, isr=(1, 2))
-        assert election.settle(state, there(1, 3), CLEAN) is state
+        assert election.elect(state, there(1, 3), CLEAN) is state
 
     def test_a_stopping_broker_hands_over_and_is_let_go_by_the_new_leader(self) -> None:
-        state = election.settle(led_by(1, isr=(1, 2)), there(1, 2, 3, stopping=(1,)), CLEAN)
+        state = election.elect(led_by(1, isr=(1, 2)), there(1, 2, 3, stopping=(1,)), CLEAN)
         assert leadership(state) == (2, 6, (1, 2), ())
 
     def test_an_intact_one_leads_when_the_last_one_lost_its_page_cache_without_a_word(self) -> None:
-        killed = election.settle(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
-        both_gone = election.settle(killed, there(3), CLEAN)
+        killed = election.elect(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
+        both_gone = election.elect(killed, there(3), CLEAN)
         assert leadership(both_gone) == (NO_LEADER, 7, (), (1, 2))
         powerless = election.withdraw(both_gone, NodeId(2), there(3), CLEAN, is_empty=False)
-        assert leadership(election.settle(powerless, there(2, 3), CLEAN)) == (NO_LEADER, 7, (), (1,))
-        assert leadership(election.settle(powerless, there(1, 2, 3), CLEAN)) == (1, 8, (1,), ())
+        assert leadership(election.elect(powerless, there(2, 3), CLEAN)) == (NO_LEADER, 7, (), (1,))
+        assert leadership(election.elect(powerless, there(1, 2, 3), CLEAN)) == (1, 8, (1,), ())
 
     def test_it_leads_at_once_when_it_is_back_first(self) -> None:
-        killed = election.settle(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
+        killed = election.elect(led_by(1, isr=(1, 2)), there(2, 3), CLEAN)
         # Broker 1 is registered again before the lease of broker 2, which has no power, is over.
-        assert election.settle(killed, there(1, 2, 3), CLEAN) is killed
-        assert leadership(election.settle(killed, there(1, 3), CLEAN)) == (1, 7, (1, 2), ())
+        assert election.elect(killed, there(1, 2, 3), CLEAN) is killed
+        assert leadership(election.elect(killed, there(1, 3), CLEAN)) == (1, 7, (1, 2), ())
         powerless = election.withdraw(killed, NodeId(2), there(1, 3), CLEAN, is_empty=False)
         assert leadership(powerless) == (1, 7, (1,), ())
 
     def test_who_went_on_alone_by_its_own_word_is_not_passed_over(self) -> None:
         """It may have acknowledged records since that nobody else has."""
         alone = election.alter_isr(led_by(1, isr=(1, 2)), nodes(1), there(1, 3), CLEAN)
-        gone = election.settle(alone, there(2, 3), CLEAN)
+        gone = election.elect(alone, there(2, 3), CLEAN)
         assert leadership(gone) == (NO_LEADER, 6, (), (1,))
 
     def test_all_that_went_together_are_in_sync_again_with_the_first_that_is_back(self) -> None:
         gone = led_by(NO_LEADER, isr=(), eligible=(1, 2), last_leader=1)
-        back = election.settle(gone, there(2, 3), CLEAN)
+        back = election.elect(gone, there(2, 3), CLEAN)
         assert leadership(back) == (2, 6, (1, 2), ())
-        assert leadership(election.settle(gone, there(2, 3), TWO)) == (2, 6, (2,), (1,))
+        assert leadership(election.elect(gone, there(2, 3), TWO)) == (2, 6, (2,), (1,))
 
     def test_a_sole_replica_waits_for_nobody(self) -> None:
         state = led_by(1, replicas=(1, 2), isr=(1, 2))
@@ -248,7 +248,7 @@ class TestReassignment:
 
 @pytest.mark.parametrize("rules", [CLEAN, TWO, UNCLEAN])
 @pytest.mark.parametrize("lost", [(), (1,), (2,), (1, 2), (1, 2, 3)])
-def test_settling_twice_changes_nothing_more(lost: tuple[int, ...], rules: ElectionRules) -> None:
+def test_electing_twice_changes_nothing_more(lost: tuple[int, ...], rules: ElectionRules) -> None:
     standing = there(*(node for node in (1, 2, 3) if node not in lost))
-    once = election.settle(led_by(1), standing, rules)
-    assert election.settle(once, standing, rules) is once
+    once = election.elect(led_by(1), standing, rules)
+    assert election.elect(once, standing, rules) is once

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.core.ids import NodeId
+from millrace.core.persistent_map import PersistentMap
 from millrace.metadata.batching import decide_all
 from millrace.metadata.commands import (
     AllocateProducerIds,
@@ -26,7 +27,6 @@ from millrace.metadata.commands import (
 )
 from millrace.metadata.fold import fold, image_of
 from millrace.metadata.image import EMPTY, Image
-from millrace.metadata.persistent_map import PersistentMap
 from millrace.metadata.store import ChangeBatch, KeyChange, Snapshot, Versioned
 from tests.unit.metadata.worlds import apply, broker, new_topic, topic_id
 
@@ -164,5 +164,5 @@ def test_commands_of_one_batch_see_each_other() -> None:
 
 
 def test_what_a_newer_version_wrote_is_no_obstacle() -> None:
-    image = fold(EMPTY, ChangeBatch(1, (KeyChange("acls/1", b"\xff", 1),)))
+    image = fold(EMPTY, ChangeBatch(1, (KeyChange("something_new/1", b"\xff", 1),)))
     assert image.revision == 1

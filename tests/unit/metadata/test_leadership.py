@@ -44,7 +44,7 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.fold import fold
 from millrace.metadata.image import NO_LEADER, Image, PartitionState
-from millrace.metadata.leadership import restore_preferred_leaders, settle_partitions, withdraw_replicas
+from millrace.metadata.leadership import assign_leaders, restore_preferred_leaders, withdraw_replicas
 from millrace.metadata.store import LeaseId
 from tests.unit.metadata.worlds import apply, broker, cluster, new_topic, topic_id
 
@@ -67,7 +67,7 @@ def without(image: Image, *node_ids: int) -> Image:
     """These brokers are lost, and the controller has reacted."""
     for node_id in node_ids:
         image = apply(image, UnregisterBroker(NodeId(node_id), "first"))
-    updates = settle_partitions(image, image.topics.values(), Policy())
+    updates = assign_leaders(image, image.topics.values(), Policy())
     return fold(image, as_batch(image, Change(puts=tuple(update.put() for update in updates))))
 
 
@@ -277,13 +277,13 @@ class TestMembers:
 def report(image: Image, node_id: int, *numbers: int) -> Image:
     """A broker's replicas of these partitions are offline, and the controller has reacted."""
     image = apply(image, ReportOffline(NodeId(node_id), "first", {topic_id(1): numbers}))
-    return settled(image)
+    return with_leaders(image)
 
 
-def settled(image: Image) -> Image:
-    updates = settle_partitions(image, image.topics.values(), Policy())
+def with_leaders(image: Image) -> Image:
+    updates = assign_leaders(image, image.topics.values(), Policy())
     image = fold(image, as_batch(image, Change(puts=tuple(update.put() for update in updates))))
-    assert settle_partitions(image, image.topics.values(), Policy()) == []
+    assert assign_leaders(image, image.topics.values(), Policy()) == []
     return image
 
 
@@ -316,7 +316,7 @@ def test_the_last_replica_leads_again_when_its_disk_is_back() -> None:
     # Not even by force: there is nothing to lead.
     with pytest.raises(NoEligibleLeader):
         apply(image, ElectLeader("t", 0, ElectionKind.UNCLEAN))
-    image = settled(apply(image, RegisterBroker(broker(1), None)))
+    image = with_leaders(apply(image, RegisterBroker(broker(1), None)))
     assert image.offline == {}
     assert state_of(image).leader == 1
 
@@ -331,7 +331,7 @@ def test_a_replica_that_is_made_anew_elsewhere_may_join_again() -> None:
 
 def test_a_broker_registers_with_what_it_cannot_serve() -> None:
     image = without(four_brokers(), 1)
-    image = settled(apply(image, RegisterBroker(broker(1), None, {topic_id(1): [0]})))
+    image = with_leaders(apply(image, RegisterBroker(broker(1), None, {topic_id(1): [0]})))
     assert image.offline_at(topic_id(1), 0) == {1}
     assert image.offline_at(topic_id(1), 1) == frozenset()
     assert 1 not in state_of(image).isr
@@ -352,7 +352,7 @@ def test_replicas_that_a_start_does_not_find_are_out_of_sync() -> None:
         return {update.partition: update.after for update in updates}
 
     assert withdrawn()[0].isr == (2, 3)
-    image = settled(without(four_brokers(), 2, 3))
+    image = with_leaders(without(four_brokers(), 2, 3))
     trusted = withdrawn()[0]
     # Nobody left before broker 1 said so: whoever comes back intact may lead.
     assert (trusted.leader, trusted.eligible) == (NO_LEADER, (1, 2, 3))

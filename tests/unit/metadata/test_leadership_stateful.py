@@ -30,8 +30,8 @@ from millrace.metadata.fold import fold
 from millrace.metadata.image import EMPTY, NO_LEADER, Image, PartitionState
 from millrace.metadata.leadership import (
     PartitionUpdate,
+    assign_leaders,
     restore_preferred_leaders,
-    settle_partitions,
     withdraw_replicas,
 )
 from millrace.metadata.store import ChangeBatch, KeyChange
@@ -131,7 +131,7 @@ class Partition(RuleBasedStateMachine):
                 change = KeyChange(f"stopping/{node_id}", None, self.image.revision + 1)
                 self.image = fold(self.image, ChangeBatch(self.image.revision + 1, (change,)))
             if is_noticed:
-                self.settle()
+                self.assign_leaders()
 
     @rule(node_id=node_ids, lost=st.sampled_from([None, None, 1, 2, 100]))
     def come_back(self, node_id: NodeId, lost: int | None) -> None:
@@ -158,8 +158,8 @@ class Partition(RuleBasedStateMachine):
     # What the controller and people do.
 
     @rule()
-    def settle(self) -> None:
-        self._write(settle_partitions(self.image, self.image.topics.values(), Policy()))
+    def assign_leaders(self) -> None:
+        self._write(assign_leaders(self.image, self.image.topics.values(), Policy()))
 
     @rule()
     def restore_preferred(self) -> None:
@@ -178,7 +178,7 @@ class Partition(RuleBasedStateMachine):
             case 4:
                 self._try(Reassign(topic="t", partition=0, replicas=None))
             case _:
-                self.settle()
+                self.assign_leaders()
 
     # What must hold.
 
@@ -306,7 +306,7 @@ class PairOfReplicas(Partition):
             for holders in self.holders.values():
                 holders.discard(node_id)
         super().come_back(node_id, lost)
-        self.settle()
+        self.assign_leaders()
 
     @rule(order=st.permutations([1, 2]), back=st.permutations([1, 2]), lost=st.sampled_from([None, 1, 2]))
     def both_go(self, order: list[int], back: list[int], lost: int | None) -> None:

@@ -213,8 +213,10 @@ def test_a_broker_declared_dead_stops_leading_at_once_and_comes_back() -> None:
             await cluster.create_topic({0: [1, 2]})
             first, second = cluster.brokers[1], cluster.brokers[2]
             incarnation = first.session.incarnation
-            assert not await second.metadata.declare_dead(first.node_id, "another run")
-            assert await second.metadata.declare_dead(first.node_id, incarnation)
+            await second.metadata.declare_dead(first.node_id, "another run")
+            await asyncio.sleep(1)
+            assert not first.fenced_at_s
+            await second.metadata.declare_dead(first.node_id, incarnation)
             await cluster.until_led_by(2)
             assert len(first.fenced_at_s) == 1
             await asyncio.sleep(1)
@@ -232,7 +234,7 @@ def test_a_broker_that_is_about_to_leave_does_not_come_back_when_others_are_quic
             await cluster.create_topic({0: [1, 2]})
             first, second = cluster.brokers[1], cluster.brokers[2]
             first.session.will_leave()
-            assert await second.metadata.declare_dead(first.node_id, first.session.incarnation)
+            await second.metadata.declare_dead(first.node_id, first.session.incarnation)
             await cluster.until_led_by(2)
             await asyncio.sleep(10)
             assert first.session.is_fenced

@@ -99,8 +99,8 @@ class Trio:
         live = frozenset(node.node_id for node in self.nodes.values() if node.is_alive)
         return Standing(live, live)
 
-    def settle(self) -> None:
-        self.state = election.settle(self.state, self.standing, self.rules)
+    def elect(self) -> None:
+        self.state = election.elect(self.state, self.standing, self.rules)
 
     def move_leader(self, node_id: NodeId) -> None:
         """Hand leadership to another one that is in sync."""
@@ -148,7 +148,7 @@ class Trio:
 
     def kill(self, node_id: NodeId) -> None:
         self.nodes[node_id].is_alive = False
-        self.settle()
+        self.elect()
 
     def start(self, node_id: NodeId, *, lost_records: int = 0) -> None:
         """Start a broker again; without its last records if its machine lost power."""
@@ -165,7 +165,7 @@ class Trio:
                 )
                 truncate_to(log, keep)
         node.restart()
-        self.settle()
+        self.elect()
         self.check()
 
     # Traffic.
@@ -203,7 +203,7 @@ class Trio:
                 node_id, broker_epoch=1, offset=offset, log_start_offset=start, now_ms=self.now_ms
             )
             self.check()
-            found = partition.read_for_replica(offset, max_bytes, min_one=True)
+            found = partition.log.read(offset, max_bytes, partition.log.log_end_offset, True)
             records = memoryview(bytearray(found.read())) if found.size_bytes else None
             self._take(follower, offset, Fetched(partition.log.high_watermark, 0, records))
         self.check()
@@ -226,7 +226,7 @@ class Trio:
         """All brokers run and hear of everything, for as long as it takes to agree."""
         for node_id in NODES:
             self.start(node_id)
-        self.settle()
+        self.elect()
         for _ in range(20):
             self.now_ms += LAG_MS // 10
             for node_id in NODES:

@@ -70,7 +70,7 @@ def flushing() -> Iterator[Led]:
 
 def test_a_sole_replica_commits_at_once_and_wakes_its_readers(led: Led) -> None:
     waiter = Waiter()
-    led.partition.await_records(waiter)
+    led.partition.fetch_waiters[waiter] = None
     batch = batch_of(b"a", b"b")
     appended = led.partition.append(batch, NOW_MS)
     assert led.partition.is_acknowledged(appended)
@@ -81,29 +81,29 @@ def test_a_sole_replica_commits_at_once_and_wakes_its_readers(led: Led) -> None:
 
 def test_with_a_flush_for_every_message_nothing_is_shown_before_it_is_on_disk(flushing: Led) -> None:
     partition = flushing.partition
-    settled: list[bool] = []
+    told: list[bool] = []
     appended = partition.append(batch_of(b"a"), NOW_MS)
-    partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    partition.waiting_produces.add(appended.last_offset + 1, told.append)
     assert flushing.flushes == 1
     assert not partition.is_acknowledged(appended)
-    assert partition.read(0, 1000, committed_only=False, min_one=True).size_bytes == 0
+    assert partition.log.read(0, 1000, partition.log.high_watermark, True).size_bytes == 0
     flushing.flush()
-    assert settled == [True]
-    assert partition.read(0, 1000, committed_only=False, min_one=True).size_bytes > 0
+    assert told == [True]
+    assert partition.log.read(0, 1000, partition.log.high_watermark, True).size_bytes > 0
 
 
 def test_leading_again_acknowledges_nothing_that_is_not_on_disk(flushing: Led) -> None:
     """The metadata may tell a leader of its office at any time, also while the disk is busy."""
     partition = flushing.partition
-    settled: list[bool] = []
+    told: list[bool] = []
     appended = partition.append(batch_of(b"a"), NOW_MS)
-    partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    partition.waiting_produces.add(appended.last_offset + 1, told.append)
     partition.lead(1, 3)
     partition.lead(1, 4)
-    assert settled == []
+    assert told == []
     assert partition.log.high_watermark == 0
     flushing.flush()
-    assert settled == [True]
+    assert told == [True]
 
 
 def test_an_office_that_comes_back_asks_for_the_flush_that_nobody_waited_for_meanwhile(flushing: Led) -> None:
@@ -119,18 +119,18 @@ def test_an_office_that_comes_back_asks_for_the_flush_that_nobody_waited_for_mea
 
 
 def test_a_failed_flush_acknowledges_nothing(flushing: Led) -> None:
-    settled: list[bool] = []
+    told: list[bool] = []
     appended = flushing.partition.append(batch_of(b"a"), NOW_MS)
-    flushing.partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    flushing.partition.waiting_produces.add(appended.last_offset + 1, told.append)
     flushing.partition.flush_failed()
-    assert settled == [False]
+    assert told == [False]
     assert flushing.partition.log.high_watermark == 0
 
 
 def test_a_duplicate_wakes_nobody_and_counts_nothing(led: Led) -> None:
     first = led.partition.append(batch_of(b"a", producer_id=7), NOW_MS)
     waiter = Waiter()
-    led.partition.await_records(waiter)
+    led.partition.fetch_waiters[waiter] = None
     again = led.partition.append(batch_of(b"a", producer_id=7), NOW_MS)
     assert again.duplicate
     assert again.base_offset == first.base_offset
@@ -172,12 +172,12 @@ def test_a_removed_partition_answers_all_who_wait(flushing: Led) -> None:
     partitions = Partitions()
     partitions.add(flushing.partition)
     waiter = Waiter()
-    settled: list[bool] = []
-    flushing.partition.await_records(waiter)
+    told: list[bool] = []
+    flushing.partition.fetch_waiters[waiter] = None
     appended = flushing.partition.append(batch_of(b"a"), NOW_MS)
-    flushing.partition.waiting_produces.add(appended.last_offset + 1, settled.append)
+    flushing.partition.waiting_produces.add(appended.last_offset + 1, told.append)
     partitions.remove(PARTITION)
-    assert settled == [False]
+    assert told == [False]
     assert waiter.changes == 1
     assert partitions.find("orders", 0) is None
     assert TOPIC_ID not in partitions.by_id
@@ -186,25 +186,25 @@ def test_a_removed_partition_answers_all_who_wait(flushing: Led) -> None:
 def test_who_waits_is_handed_small_batches_as_they_are_in_the_log(led: Led) -> None:
     partition, waiter = led.partition, Waiter()
     partition.append(batch_of(b"nobody waits"), NOW_MS)
-    partition.await_records(waiter)
+    partition.fetch_waiters[waiter] = None
     partition.append(batch_of(b"a", b"b"), NOW_MS)
-    assert waiter.newest == [(1, partition.read(1, 1000, committed_only=False, min_one=True).read())]
+    assert waiter.newest == [(1, partition.log.read(1, 1000, partition.log.high_watermark, True).read())]
 
 
 def test_who_waits_is_handed_staged_batches_together(led: Led) -> None:
     partition, waiter = led.partition, Waiter()
     partition.answer_staged = lambda *_outcome: None
     partition.append(batch_of(b"opens the log"), NOW_MS)
-    partition.await_records(waiter)
+    partition.fetch_waiters[waiter] = None
     for value in (b"a", b"b"):
         assert partition.append(batch_of(value), NOW_MS, token=object()) is STAGED
     assert waiter.newest == []
     partition.log.write_staged()
-    assert waiter.newest == [(1, partition.read(1, 1000, committed_only=False, min_one=True).read())]
+    assert waiter.newest == [(1, partition.log.read(1, 1000, partition.log.high_watermark, True).read())]
 
 
 def test_large_batches_are_left_to_the_log(led: Led) -> None:
     partition, waiter = led.partition, Waiter()
-    partition.await_records(waiter)
+    partition.fetch_waiters[waiter] = None
     partition.append(batch_of(bytes(NEWEST_BYTES_MAX)), NOW_MS)
     assert waiter.newest == [None]

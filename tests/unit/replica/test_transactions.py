@@ -68,7 +68,7 @@ def end(
 
 
 def aborted(partition: Partition, offset: int) -> list[tuple[int, int]]:
-    found = partition.read(offset, 2**20, committed_only=True, min_one=True)
+    found = partition.log.read(offset, 2**20, partition.last_stable_offset, True)
     return partition.aborted_transactions(offset, found)
 
 
@@ -93,7 +93,7 @@ def test_readers_are_told_of_the_aborted_transactions_in_what_they_fetch(partiti
     end(partition, commit=False, epoch=3)
     assert aborted(partition, 0) == [(PRODUCER, 0), (PRODUCER, 4)]
     assert aborted(partition, 2) == [(PRODUCER, 4)]
-    first = partition.read(0, 1, committed_only=True, min_one=True)
+    first = partition.log.read(0, 1, partition.last_stable_offset, True)
     assert partition.aborted_transactions(0, first) == [(PRODUCER, 0)], "not those behind the fetched range"
 
 
@@ -184,7 +184,7 @@ def test_no_fetch_misses_an_aborted_transaction_in_its_range(seed: int) -> None:
             began[1] += 1
     assert len(led.log.segments) > 3
     for offset in range(led.log.last_stable_offset):
-        found = led.read(offset, chance.choice([1, 300, 5_000]), committed_only=True, min_one=True)
+        found = led.log.read(offset, chance.choice([1, 300, 5_000]), led.last_stable_offset, True)
         last = [header.last_offset for header in map(check_batch, split_batches(memoryview(found.read())))][
             -1
         ]
@@ -207,7 +207,7 @@ def test_ended_transactions_leave_no_trace_where_nobody_reads(partition: Partiti
             asked = partition.log.log_end_offset
             partition.append_transactional(batch(epoch=epoch), NOW_MS)
             end(partition, commit=commit, epoch=epoch + 1)
-            records = partition.read_for_replica(asked, 1 << 20, min_one=True).read()
+            records = partition.log.read(asked, 1 << 20, partition.log.log_end_offset, True).read()
             fetched = Fetched(partition.log.high_watermark, 0, memoryview(bytearray(records)))
             assert take(follower, asked, fetched) is None
         assert follower.high_watermark == follower.log_end_offset == partition.log.log_end_offset

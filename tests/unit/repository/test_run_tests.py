@@ -1,10 +1,11 @@
-"""How `make test` ends, from how its runs of pytest did."""
+"""`make test` runs all lanes, and how it ends comes from how its runs of pytest did."""
 
 from __future__ import annotations
 
 import pytest
 
-from tools.run_tests import NOTHING_SELECTED, outcome
+from tests.conftest import ELSE, LANES, TIMED
+from tools.run_tests import BESIDE, NOTHING_SELECTED, SEEN, outcome
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,9 @@ from tools.run_tests import NOTHING_SELECTED, outcome
 )
 def test_one_failure_is_a_failure_and_no_test_at_all_is_none(codes: tuple[int, ...], expected: int) -> None:
     assert outcome(*codes) == expected
+
+
+def test_every_lane_is_run_once() -> None:
+    lanes = [SEEN, *(lane for row in BESIDE for lane in row)]
+    assert sorted(lanes) == sorted([ELSE, *LANES])
+    assert TIMED not in lanes, "it comes behind, alone"

@@ -19,7 +19,10 @@ STARTERS = ("create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsa
 
 
 def _starts(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if not any(starter in text for starter in STARTERS):
+        return
+    tree = ast.parse(text)
     annotations = {id(part) for node in ast.walk(tree) for part in _annotations_of(node)}
     for node in ast.walk(tree):
         if id(node) not in annotations and (name := _name_of(node)) in STARTERS:

@@ -1,4 +1,5 @@
-"""The metadata, and this broker's place in it: alone, or as one of several with everything that needs."""
+"""Builds the metadata and this broker's place in it: alone, or as one of several with all that a cluster
+needs."""
 
 from __future__ import annotations
 
@@ -23,14 +24,17 @@ from millrace.metadata.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
+    """The metadata that a start has loaded, the store that it came from, and how both know this broker's
+    disks."""
+
     metadata: Metadata
     store: Store
     directory_ids: Sequence[str]
-    """Of this broker's data directories, by which the cluster knows its disks."""
+    """The ids of this broker's data directories, by which the cluster knows its disks."""
 
 
 async def start_metadata(ground: Ground, storage: Storage, found_cluster_id: str | None) -> Knowledge:
-    """Open the store and load the image; then the directories are checked to be of this cluster."""
+    """Open the store, load the image, and check that the data directories belong to this cluster."""
     surroundings, config = ground.surroundings, ground.config
     store = surroundings.open_store(config.now)
     metadata = Metadata(store, policy=config.policy, ids=surroundings.ids, chance=surroundings.chance)
@@ -42,7 +46,7 @@ async def start_metadata(ground: Ground, storage: Storage, found_cluster_id: str
 
 
 class Neighbours:
-    """What a broker of a cluster has to do with the others. Constructing it starts nothing."""
+    """The parts through which a broker of a cluster deals with the others. Constructing it starts nothing."""
 
     def __init__(self, ground: Ground, metadata: Metadata, storage: Storage) -> None:
         config, failures = ground.config, ground.background.failures
@@ -67,7 +71,8 @@ class Neighbours:
         self.replication.reconfigure(part_settings.replication_settings(config))
 
     def start(self) -> None:
-        """When this broker can be reached itself: others take a closed port for a dead broker."""
+        """Dial the others, once this broker can be reached itself: they take a closed port for a dead
+        broker."""
         self.replication.start()
 
     def stop(self) -> None:
@@ -83,7 +88,7 @@ def describe_broker(ground: Ground, directory_ids: Sequence[str]) -> BrokerState
         node_id=config.node_id,
         incarnation=surroundings.ids.topic_id().hex(),
         rack=part_settings.rack(config),
-        # As advertised, else as bound.
+        # The advertised address where there is one, else the bound one.
         endpoints=tuple(
             Endpoint(
                 listener.name,
@@ -100,7 +105,8 @@ def describe_broker(ground: Ground, directory_ids: Sequence[str]) -> BrokerState
 
 
 def find_failed_disks(knowledge: Knowledge, broker: BrokerState, storage: Storage) -> FailedDisks:
-    """When all logs are loaded that can be: what is missing was on disks that cannot be used."""
+    """Compare the image with the logs, when all are loaded that can be: those that are missing were on disks
+    that cannot be used."""
     disks = FailedDisks(
         storage.directories, knowledge.metadata, node_id=broker.node_id, incarnation=broker.incarnation
     )
@@ -116,7 +122,7 @@ def build_place(
     replicas: LocalReplicas,
     disks: FailedDisks,
 ) -> Place:
-    """The broker's place in the cluster, or what stands for it where there is only one."""
+    """The broker's place in the cluster, or what stands for it where there is only one broker."""
     config = ground.config
     if not config.now.is_clustered:
         return Alone(knowledge.metadata, broker, disks)

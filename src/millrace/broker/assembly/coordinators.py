@@ -19,13 +19,16 @@ from millrace.transactions.service import Transactions
 
 @dataclass(frozen=True, slots=True)
 class Coordinators:
+    """The coordinators of this broker with the two parts that only they and handlers need."""
+
     groups: Groups
     transactions: Transactions
     markers: Markers
     producer_ids: ProducerIds
 
     def stop(self) -> None:
-        """Members that wait for others to join would keep their connections busy for as long as they may."""
+        """Let nobody wait any longer: members that wait for others to join would keep their connections
+        busy."""
         self.groups.stop()
         self.transactions.stop()
 

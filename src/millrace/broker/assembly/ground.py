@@ -15,7 +15,7 @@ from millrace.groups.records import GroupRecordCodec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """What may differ between brokers of one cluster while it is upgraded: which versions of which APIs they
-    serve, and in which form they store groups. The simulator brings an older one."""
+    serve, and in which form they store groups. The simulator brings an older release."""
 
     apis: tuple[Api, ...] = APIS
     group_records: GroupRecordCodec = field(default_factory=GroupRecordCodec)
@@ -23,7 +23,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Handed to every function that builds a part."""
+    """What every function that builds a part is handed."""
 
     config: LiveConfig
     surroundings: Surroundings

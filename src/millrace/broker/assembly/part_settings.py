@@ -33,7 +33,7 @@ log: Final = logging.getLogger(__name__)
 
 
 def name_those_without_effect(config: BrokerConfig) -> None:
-    """Say which of the chosen settings mean nothing here: nobody is to wait for what they do in Kafka."""
+    """Say which of the chosen settings mean nothing here, so that nobody waits for what they do in Kafka."""
     if config.without_effect:
         names = ", ".join(config.without_effect)
         log.warning("settings of Kafka without effect here", extra={"settings": names})
@@ -121,7 +121,7 @@ def scrub_config(config: BrokerConfig) -> ScrubConfig:
 
 
 def etcd_settings(config: BrokerConfig) -> EtcdSettings:
-    # Only here: one broker alone needs neither the packages nor the memory that they take.
+    # Imported only here: one broker alone needs neither the packages nor the memory that they take.
     from millrace.metadata.store.etcd_calls import EtcdSettings
 
     return EtcdSettings(

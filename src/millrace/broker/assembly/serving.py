@@ -80,7 +80,7 @@ def build_server(ground: Ground, services: Services, place: Place) -> Server:
 
 
 async def listen(ground: Ground, server: Server) -> dict[str, int]:
-    """Open all listeners; the port that each has got, by its name."""
+    """Open all listeners; return the port that each has got, by its name."""
     config = ground.config.now
     bound_ports: dict[str, int] = {}
     for listener in config.listeners:
@@ -98,12 +98,14 @@ async def listen(ground: Ground, server: Server) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
+    """The parts of the work beside requests that the metrics tell of."""
+
     cleaner: LogCleaner
     scrubber: Scrubber
 
 
 def start_upkeep(ground: Ground, storage: Storage, disks: FailedDisks) -> Upkeep:
-    """What is done to the logs beside requests, until the broker ends."""
+    """Start the work on the logs that goes on beside requests until the broker ends."""
     directories, background, config = storage.directories, ground.background, ground.config
     clock = ground.surroundings.clock
     cleaner = LogCleaner(

@@ -26,11 +26,13 @@ from millrace.replica.partitions import Partitions
 log = logging.getLogger(__name__)
 
 LOGS_BETWEEN_NEWS = 100
-"""After an unclean stop it is told again how far the check has come when so many more logs are done."""
+"""After an unclean stop the broker says how far its check has come each time so many more logs are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
+    """The data directories, the partitions in them, and what flushes them for acknowledgements."""
+
     directories: LogDirectories
     partitions: Partitions = field(default_factory=Partitions)
     flusher: Flusher = field(default_factory=Flusher)
@@ -51,8 +53,8 @@ def build_storage(ground: Ground) -> Storage:
 
 
 async def open_directories(ground: Ground, directories: LogDirectories) -> str | None:
-    """Lock the directories and learn from them who this broker is; the id of the cluster that they belong to,
-    if they belong to one."""
+    """Lock the directories and learn from them who this broker is; return the id of the cluster that they
+    belong to, if they belong to one."""
     await directories.open()
     identity = directories.read_identity() or {}
     config = ground.config.now
@@ -66,7 +68,8 @@ async def open_directories(ground: Ground, directories: LogDirectories) -> str |
 
 
 def _check_store_directory(config: BrokerConfig, directories: LogDirectories) -> None:
-    """A new store in the place of one that is out of reach would know nothing of the topics."""
+    """Refuse to start without the store's directory: a new store elsewhere would know nothing of the
+    topics."""
     for path, reason in directories.offline.items():
         if not config.is_clustered and config.metadata_store_path.startswith(f"{path}/"):
             raise LogDirectoryOffline(path, f"{reason} (the metadata store is in it)")
@@ -136,7 +139,7 @@ async def _adopt(ground: Ground, directories: LogDirectories, metadata: Metadata
     for topic_partition, partition_log in directories.logs.items():
         is_known = topic_partition.topic in known
         if not is_known and metadata.image.members:
-            # In a cluster the store knows better: this may be left over from a topic that is gone.
+            # In a cluster the store knows better: the log may be left over from a topic that is gone.
             log.warning("a log of an unknown topic is left alone", extra={"log": str(topic_partition)})
             continue
         epoch = NO_EPOCH

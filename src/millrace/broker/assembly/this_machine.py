@@ -28,7 +28,7 @@ Python's own thresholds (700 first of all) the collector looks at them again and
 
 
 def of_this_machine(config: BrokerConfig) -> Surroundings:
-    # Measures requests and work, decides nothing.
+    # These ticks measure requests and work; no decision depends on them.
     ticks = time.perf_counter  # noqa: TID251
     lanes = Lanes(config.log_dirs, ticks)
     volume = DiskVolume(open_files_max=_open_files_max(config), lanes=lanes)
@@ -42,18 +42,18 @@ def of_this_machine(config: BrokerConfig) -> Surroundings:
         ticks=ticks,
         lanes=lanes,
         open_file_count=lambda: volume.pool.open_count,
-        settle=_settle,
+        on_built=_spare_the_collector,
         boot_id=_boot_id(),
         host_name=platform.node(),
     )
 
 
 def open_store(config: BrokerConfig, lane: Executor | None = None) -> Store:
-    """The store that the configuration names; it is opened by whoever uses it."""
+    """The store that the configuration names; whoever uses it opens it."""
     if not config.is_clustered:
         return EmbeddedStore(config.metadata_store_path, lane=lane)
     try:
-        # Only here: one broker alone needs neither the packages nor the memory that they take.
+        # Imported only here: one broker alone needs neither the packages nor the memory that they take.
         from millrace.metadata.store.etcd import EtcdStore
     except ImportError as error:
         raise InvalidConfig(
@@ -69,14 +69,14 @@ def _boot_id() -> str:
         return ""
 
 
-def _settle() -> None:
-    # What was built to last is not looked at again by the collector: long pauses would show in the latency.
+def _spare_the_collector() -> None:
+    # The collector need not look again at what was built to last: its long pauses would show in the latency.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _open_files_max(config: BrokerConfig) -> int:
-    """As set, else half of what the process may open; the rest is for connections."""
+    """The bound that is set, else half of what the process may open; the rest is for connections."""
     half = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 1)
     return part_settings.open_files_max(config) or half

@@ -26,14 +26,15 @@ log = logging.getLogger(__name__)
 
 
 def follow_log_level(ground: Ground) -> None:
-    """A level that was set for a single logger stays until the broker's own changes."""
+    """Log at the level that is set now. A level that was set for a single logger stays until then."""
     ground.config.subscribe(
         lambda old, new: logs.change_level(part_settings.log_level(old), part_settings.log_level(new))
     )
 
 
 async def start_http(ground: Ground, pages: Pages) -> HttpServer | None:
-    """None if there is to be none, or if its port is taken and nobody asked for exactly this one."""
+    """Open the HTTP port; return None if none is wanted, or if it is taken and nobody asked for exactly this
+    one."""
     config = ground.config.now
     if config.metrics_listener is None:
         return None
@@ -58,7 +59,7 @@ def open_pages(
     upkeep: Upkeep,
     neighbours: Neighbours | None,
 ) -> None:
-    """From now on all pages tell what there is, and not only how far the start has come."""
+    """Let all pages tell from now on what there is, and not only how far the start has come."""
     services, surroundings = server.services, ground.surroundings
     directories = storage.directories
     reports = GroupReports(

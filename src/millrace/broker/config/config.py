@@ -1,8 +1,8 @@
 """A broker's configuration: read from a file, options and the environment, checked as a whole, then handed
 around.
 
-Weakest to strongest: the file (TOML or .properties), `--set`, variables MILLRACE_*. Runs before the event
-loop does, and is the only place that reads configuration.
+Its sources, weakest to strongest: the file (TOML or .properties), `--set`, variables MILLRACE_*. No other
+module reads them, and this one does before the event loop runs.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class BrokerConfig:
         chosen = self.optional_text("metadata.store.path")
         if chosen is not None:
             return chosen
-        # Wherever it was made: the order of the directories may change.
+        # The store stays where it was made: the order of the directories may change.
         paths = [f"{directory}/metadata.sqlite" for directory in self.log_dirs]
         return next((path for path in paths if os.path.exists(path)), paths[0])
 
@@ -125,8 +125,8 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> Mapping[str, tuple[str, int]]:
-        """By listener name, the host and port to tell clients. Listeners without one tell what was
-        dialled."""
+        """The host and port to tell clients, by listener name. Clients of a listener that has none here are
+        told what they dialled."""
         return parse_advertised(self.texts("advertised.listeners"))
 
     @property
@@ -159,13 +159,13 @@ class BrokerConfig:
     # Variants.
 
     def with_static(self, name: str, text: str) -> BrokerConfig:
-        """The same with one setting as if it stood in the file, for what a data directory tells."""
+        """A copy with one setting as if it stood in the file, for what a data directory tells."""
         BROKER_SETTINGS[name].parse(text)
         static = MappingProxyType({**self.layers.static, name: text})
         return BrokerConfig(replace(self.layers, static=static))
 
     def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
-        """The same under what the cluster's metadata sets for all brokers and for this one."""
+        """A copy with what the cluster's metadata sets for all brokers and for this one."""
         return BrokerConfig(replace(self.layers, dynamic_default=default, dynamic_broker=broker))
 
 
@@ -259,7 +259,7 @@ def _check_cluster(config: BrokerConfig) -> None:
 
 
 def _check_quorum(config: BrokerConfig) -> None:
-    """What Kafka's quorum of controllers would be is ignored only where that breaks no promise."""
+    """Ignore the settings of Kafka's quorum of controllers only where that breaks no promise."""
     for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
         servers = config.texts(name)
         if len(servers) > 1 and not config.is_clustered:
@@ -302,7 +302,7 @@ def _check_consumer_groups(config: BrokerConfig) -> None:
 def _sources(
     config_file: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Weakest first, each with a name for messages."""
+    """The settings of each source with a name for messages, weakest source first."""
     if config_file is not None:
         yield f"in {config_file}", _read_file(config_file)
     yield "given with --set", overrides
@@ -336,7 +336,7 @@ def _check_setting(name: str, text: str, origin: str) -> None:
             name, text, f"a setting of topics ({origin}); for a broker it is called {counterpart}"
         )
     unknown = unknown_setting(name, BROKER_SETTINGS, "broker")
-    # What is refused may be a password.
+    # The value of a setting that we refuse may be a password.
     shown = text if refusal(name) is None else None
     raise InvalidConfig(name, shown, f"{unknown.reason} ({origin})")
 

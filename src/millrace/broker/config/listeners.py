@@ -18,11 +18,13 @@ _FORM: Final = "NAME://host:port, an IPv6 address in brackets"
 
 
 class Listener(NamedTuple):
+    """An address that the broker listens on."""
+
     name: str
     host: str
     """Empty for all interfaces."""
     port: int
-    """0 for any free one."""
+    """0 for any free port."""
     security_protocol: str
 
 

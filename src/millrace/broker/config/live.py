@@ -1,4 +1,4 @@
-"""The configuration as it counts at this moment: the metadata may set other values while the broker runs."""
+"""The configuration that counts at this moment: the metadata may set other values while the broker runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ConfigCallback = Callable[[BrokerConfig, BrokerConfig], None]
 
 
 class LiveConfig:
-    """One for the whole broker. Parts are built with what it says then, and subscribe to hear of changes."""
+    """All parts of a broker share one: they are built with what it says then, and subscribe to hear of
+    changes."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.now = config

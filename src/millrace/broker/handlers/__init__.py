@@ -31,7 +31,7 @@ from millrace.broker.handlers.topics.delete_records import DELETE_RECORDS
 from millrace.broker.handlers.topics.list_offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace.broker.handlers.topics.partitions import DESCRIBE_TOPIC_PARTITIONS
 from millrace.broker.handlers.topics.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
-from millrace.broker.handlers.transactions.describe_producers import INIT_PRODUCER_ID
+from millrace.broker.handlers.transactions.init_producer_id import INIT_PRODUCER_ID
 from millrace.broker.handlers.transactions.transactional_offsets import TXN_OFFSET_COMMIT
 from millrace.broker.handlers.transactions.transactions import (
     ADD_OFFSETS_TO_TXN,

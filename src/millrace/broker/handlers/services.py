@@ -1,5 +1,5 @@
-"""What handlers are given beside the request: the services that they may call, and what is set about
-requests. Built by the assembly, handed to every request."""
+"""What handlers get beside the request: the services that they may call, and the settings of requests. The
+assembly builds it once for all requests."""
 
 from __future__ import annotations
 
@@ -41,23 +41,25 @@ class RequestSettings:
     """What the configuration says about single requests."""
 
     fetch_bytes_max: int
-    """Of one answer to a fetch, whatever the client asks for."""
+    """The bound on one answer to a fetch, whatever the client asks for."""
     paces_fetches: bool
-    """Whether answers are held back from consumers that would stop asking (`network/pace.py`)."""
+    """Whether answers to consumers that would stop asking are held back (`network/pace.py`)."""
     creates_topics: bool
     """Whether a client that asks for an unknown topic gets a new one."""
     described_partitions_max: int
-    """Of one answer to DescribeTopicPartitions."""
+    """The bound on one answer to DescribeTopicPartitions."""
     reads_from_followers: bool
     """Whether consumers are sent to a follower in their rack."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Services:
+    """The parts of a broker that handlers use. A handler calls them and shapes the response."""
+
     clock: Clock
     config: BrokerConfig
-    """As it counts now: replaced whenever the metadata's settings for brokers change. Handlers that describe
-    or alter settings look at its layers; what others need by name is in `settings`."""
+    """The configuration that counts now, replaced whenever the metadata's settings for brokers change.
+    Handlers that describe or alter settings look at its layers; what others need of it is in `settings`."""
     settings: RequestSettings
     """Replaced together with `config`."""
     metadata: Metadata
@@ -97,7 +99,8 @@ class Services:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def absence(self, topic: str, topic_id: TopicId | None, partition: int) -> ErrorCode:
-        """The same for a topic that is named by its id, or by its name where there is no id."""
+        """As `absent_partition_error`, for a topic that is named by its id, or by its name where it has no
+        id."""
         if topic_id is None:
             return self.absent_partition_error(topic, partition)
         known = self.metadata.image.topics_by_id.get(topic_id)
@@ -147,6 +150,7 @@ class Services:
         return (state.leader, state.leader_epoch) if state.leader >= 0 else None
 
     def leader_elsewhere(self, partition: Partition) -> tuple[int, int] | None:
-        """The same for a partition that this broker leads no more: None while its successor is not known."""
+        """As `current_leader`, for a partition that this broker leads no more; None while its successor is
+        not known."""
         leader = self.current_leader(partition.topic, partition.topic_id, partition.index)
         return None if leader is None or leader[0] == self.config.node_id else leader

@@ -40,8 +40,8 @@ OWN_BUFFER_KEEP_BYTES: Final = 64 * 1024
 SLOTS_MAX: Final = 1_000
 """Requests of one connection that may wait at once; then reading stops."""
 SLOTS_RESUME: Final = SLOTS_MAX // 2
-"""Reading goes on when so many are left, and not after each answer: what was read and must wait is moved in
-memory every time."""
+"""Reading goes on when no more than this wait, and not after each answer: every time that reading stops, what
+was read already has to be moved in memory."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
 _read_numbered_head: Final = struct.Struct(">Iih").unpack_from
@@ -54,7 +54,6 @@ class Connection(asyncio.BufferedProtocol):
     # More attributes than the dictionaries of a class share (30): as slots they are found at once.
     __slots__ = (
         "_answers",
-        "_dispatcher",
         "_filled",
         "_frame_bytes_max",
         "_handling",
@@ -96,7 +95,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server, listener: str) -> None:
         self._server = server
-        self._dispatcher = server.dispatcher
         self._routes = server.dispatcher.routes
         self.services = server.services
         self._wakeups = server.services.wakeups
@@ -109,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._slots: list[Slot] = []
         self._spare_request: Request | None = None
-        """That of a request that was answered at once: it serves the next one of the same kind."""
+        """The object of a request that was answered at once. It serves the next request of the same kind."""
         self._answers: list[bytes] = []
         self._handling = False
         self._is_busy = False
@@ -124,13 +122,14 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
-        """What the client calls itself, as the last request said that a general handler served."""
+        """What the client calls itself. Only general handlers look at it, so it is what the last request said
+        that one of them served."""
         self.recognised = server.services.recognition.of(None)
         """What it may ask again; once clients say who they are, that of its principal."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
         self.refused_batches: RefusedBatches | None = None
-        """Of idempotent producers, while they may have more on its way."""
+        """What was refused of idempotent producers, while they may have sent more behind it."""
         self.fetched_at: float | None = None
         """When it last asked for records, in ticks."""
         self.was_active = True
@@ -169,7 +168,8 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             slot.discard()
         self._slots.clear()
-        self._release(self._held_bytes)
+        if self._held_bytes:
+            self._release(self._held_bytes)
         self.recognised.forget(self)
         callbacks, self.on_close = self.on_close, {}
         for callback in callbacks:
@@ -229,9 +229,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_frames(self, buffer: memoryview, end: int) -> int:
         """Handle the whole frames of `buffer[:end]`; returns how many bytes of it are done with."""
-        before_requests = self._server.before_requests
-        if before_requests is not None:
-            before_requests()
+        if self._server.before_requests is not None:
+            self._server.before_requests()
         position = 0
         self._handling = True
         wakeups = self._wakeups
@@ -241,86 +240,101 @@ class Connection(asyncio.BufferedProtocol):
                 (size,) = _read_length(buffer, position)
                 start = position + 4
                 stop = start + size
-                if not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
-                    self._refuse_frame(size, bytes(buffer[position:start]))
-                    return end
-                if stop > end:
-                    # The header decides before the body is waited for.
-                    if end - start >= REQUEST_HEAD_SIZE:
-                        key, version, _, _ = _read_head(buffer, start)
-                        if not self._server.is_servable(key, version):
-                            self._refuse_api(key, version)
-                            return end
+                if stop > end or not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
+                    if self._is_refused(buffer[position:end], size):
+                        return end
                     break
+                position = stop
+                # A whole request: who serves it, and where its body begins.
                 self.frames_count += 1
                 self.is_last_frame = stop == end
-                self._handle_frame(buffer, start, stop)
-                position = stop
+                number, correlation_id, client_id_size = _read_numbered_head(buffer, start)
+                started = self.ticks()
+                route = self._routes.get(number) or self._first_route(buffer, start)
+                if route is None:
+                    if self._is_full or len(self._slots) >= SLOTS_MAX:
+                        self._pause_reading()
+                        break
+                    continue
+                start += REQUEST_HEAD_SIZE
+                body = start + client_id_size
+                flexible = route.flexible_request
+                if client_id_size >= 0 and flexible and body < stop and buffer[body] == 0:
+                    body += 1
+                else:
+                    body = skip_client_id(buffer, start, client_id_size, stop, flexible=flexible)
+                # One object serves many requests, as long as each is answered before the next.
+                request = self._spare_request
+                if request is None or request.route is not route:
+                    request = self._spare_request = route.request_type(self, route)
+                request.buffer = buffer
+                request.body = body
+                request.stop = stop
+                request.correlation_id = correlation_id
+                request.started = started
+                if route.direct:
+                    route.handle(request)
+                elif route.quick is None or not route.quick(request):
+                    # A general handler takes and gives messages.
+                    client_id = None
+                    if client_id_size >= 0:
+                        client_id = str(buffer[start : start + client_id_size], "utf-8", "replace")
+                    self.client_id = client_id
+                    context = RequestContext(route.version, client_id, self.endpoint, self.services)
+                    self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()
                     break
             return position
-        except MalformedRequest as error:
-            self._server.count_refused("malformed")
-            self.abort(f"malformed request: {error}")
-            return end
-        except OutgoingFailed as failure:
-            self.abort(str(failure))
-            return end
-        except Exception:
-            log.exception("a request could not be handled", extra={"peer": self.endpoint.peer_host})
-            self._server.count_refused("failed")
-            self.abort("internal error")
+        except Exception as error:  # noqa: BLE001 - the edge of a request: what is not expected is logged there
+            self._fail(error)
             return end
         finally:
             self._handling = False
-            wakeups.end_read(self if self._answers else None, is_within_another)
+            if wakeups.end_read(is_within_another):
+                wakeups.let_leave(self, is_within_another)
+            elif self._answers:
+                self.send_answers()
 
-    def _handle_frame(self, buffer: memoryview, start: int, stop: int) -> None:
-        number, correlation_id, client_id_size = _read_numbered_head(buffer, start)
-        started = self.ticks()
-        route = self._routes.get(number) or self._first_route(buffer, start)
-        if route is None:
-            return
-        body = start + REQUEST_HEAD_SIZE + client_id_size
-        if client_id_size >= 0 and route.flexible_request and body < stop and buffer[body] == 0:
-            body += 1
+    def _is_refused(self, received: memoryview, size: int) -> bool:
+        """Whether a frame of that size, of which so much has come, ends the connection. Its header decides,
+        before its body is waited for."""
+        if not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
+            self._server.count_refused("frame_size")
+            allowed = f"allowed are {REQUEST_HEAD_SIZE} to {self._frame_bytes_max} bytes"
+            self.abort(f"a frame of {size} bytes: {hint_from(bytes(received[:4])) or allowed}")
+            return True
+        if len(received) >= 4 + REQUEST_HEAD_SIZE:
+            key, version, _, _ = _read_head(received, 4)
+            if not self._server.is_servable(key, version):
+                self._refuse_api(key, version)
+                return True
+        return False
+
+    def _fail(self, error: Exception) -> None:
+        """End the connection: a request of its cannot be handled."""
+        if isinstance(error, MalformedRequest):
+            self._server.count_refused("malformed")
+            self.abort(f"malformed request: {error}")
+        elif isinstance(error, OutgoingFailed):
+            self.abort(str(error))
         else:
-            body = skip_client_id(
-                buffer, start + REQUEST_HEAD_SIZE, client_id_size, stop, flexible=route.flexible_request
-            )
-        request = self._spare_request
-        if request is None or request.route is not route:
-            request = self._spare_request = route.request_type(self, route)
-        request.buffer = buffer
-        request.body = body
-        request.stop = stop
-        request.correlation_id = correlation_id
-        request.started = started
-        if route.direct:
-            route.handle(request)
-            return
-        if route.quick is not None and route.quick(request):
-            return
-        client_id = None
-        if client_id_size >= 0:
-            client_id_at = start + REQUEST_HEAD_SIZE
-            client_id = str(buffer[client_id_at : client_id_at + client_id_size], "utf-8", "replace")
-        self.client_id = client_id
-        context = RequestContext(route.version, client_id, self.endpoint, self._server.services)
-        self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
+            peer = {"peer": self.endpoint.peer_host}
+            log.error("a request could not be handled", exc_info=error, extra=peer)
+            self._server.count_refused("failed")
+            self.abort("internal error")
 
     def _first_route(self, buffer: memoryview, start: int) -> Route | None:
         """The route of a request whose kind was not asked for before; None if there is none, and that is
         answered."""
         key, version, correlation_id, _ = _read_head(buffer, start)
-        route = self._dispatcher.find(key, version)
+        route = self._server.dispatcher.find(key, version)
         if route is None:
             answer = self._server.answer_unserved(key, version, correlation_id)
             if answer is None:
                 self._refuse_api(key, version)
             else:
-                self.send(answer)
+                self.complete(Slot(self), answer)
         return route
 
     def answer(self, request: Request, response: Any) -> None:
@@ -329,13 +343,17 @@ class Connection(asyncio.BufferedProtocol):
             self.take_place(request)
             self.run_ordered(self._answer_when_there(request, response))
             return
-        size_bytes = _respond(request, response)
-        if size_bytes >= AT_ONCE_MIN_BYTES:
+        route = request.route
+        # A handler may keep the bytes of an answer that is asked for often.
+        body = response if isinstance(response, bytes) else route.encode(response)
+        route.stats.record(self.ticks() - request.started)
+        self.complete(request, response_frame(request.correlation_id, body, flexible=route.flexible_response))
+        if len(body) >= AT_ONCE_MIN_BYTES:
             # Thousands of small requests fit into what was received: their answers must not pile up.
             self.send_answers()
 
     async def _answer_when_there(self, request: Request, response: Awaitable[Any]) -> None:
-        _respond(request, await response)
+        self.answer(request, await response)
 
     def run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine for the request that is being handled; the requests behind it wait until it
@@ -378,61 +396,62 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answers.
 
-    def send(self, frame: bytes) -> None:
-        """Answer the request that is being handled."""
-        if self._slots:
-            self.reserve().complete(frame)
-        else:
-            self._answers.append(frame)
-
-    def send_chunks(self, chunks: Sequence[Chunk]) -> None:
-        """Answer the request that is being handled with a frame in pieces, slices of files among them."""
-        if self._slots:
-            self.reserve().complete(chunks)
-        else:
-            self.send_answers()
-            self.out.write_chunks(chunks)
-
-    def reserve(self) -> Slot:
-        """Take a place in the order of responses for the request that is being handled."""
-        slot = Slot(self)
+    def take_place(self, slot: Slot) -> None:
+        """Let the request that is being handled be answered later: answers to others queue behind it."""
+        slot.has_place = True
+        slot.buffer = NO_BYTES
         self._slots.append(slot)
-        return slot
-
-    def take_place(self, request: Request) -> None:
-        """As `reserve`: the request that is being handled is the slot itself."""
-        request.has_place = True
-        request.buffer = NO_BYTES
-        self._slots.append(request)
         self._spare_request = None
 
-    def slot_completed(self, completed: bytes | Sequence[Chunk]) -> None:
+    def complete(self, slot: Slot, response: bytes | Sequence[Chunk]) -> None:
+        """Answer a request with a whole frame: in the place that it took, or now, while it is being handled.
+        The frame leaves when all earlier ones have left."""
         slots = self._slots
+        if not slot.has_place:
+            if not slots:
+                if isinstance(response, bytes):
+                    self._answers.append(response)
+                else:
+                    self.send_answers()
+                    self.out.write_chunks(response)
+                return
+            self.take_place(slot)
+        if slot.is_over:
+            return
+        slot.is_over = True
+        slot.response = response
         if self._is_closing:
             return
-        if (response := slots[0].response) is None:
-            if (size_bytes := answer_bytes(completed)) > 0:
+        if (first := slots[0].response) is None:
+            if (size_bytes := answer_bytes(response)) > 0:
                 self._held_bytes += size_bytes
                 self._is_full = self._server.request_memory.hold(size_bytes, self._held_bytes)
             return
         leaves_later = self._handling or self._wakeups.holds_back(self)
-        if (
-            len(slots) == 1
-            and isinstance(response, bytes)
-            and not (leaves_later or self._answers or self._reading_paused)
-        ):
+        if len(slots) > 1 or self._held_bytes or not isinstance(first, bytes):
+            self._collect(response)
+        else:
             # The commonest case: nothing stands before it, nothing behind it.
-            slots.clear()
-            try:
-                self.out.write(response)
-            except OutgoingFailed as failure:
-                self.abort(str(failure))
-            return
-        # The first one did not wait for another.
+            slots.pop().response = None
+            if not (leaves_later or self._answers or self._reading_paused):
+                try:
+                    self.out.write(first)
+                except OutgoingFailed as failure:
+                    self.abort(str(failure))
+                return
+            self._answers.append(first)
+        if not leaves_later:
+            self.send_collected()
+
+    def _collect(self, completed: bytes | Sequence[Chunk]) -> None:
+        """Take the answers that nothing stands before out of their places. `completed` is the first of them,
+        which did not wait for another."""
+        slots = self._slots
         released = -answer_bytes(completed) if self._held_bytes else 0
         try:
             while slots and (response := slots[0].response) is not None:
-                del slots[0]
+                # Who waited may live on, and is not to keep the bytes, nor files open.
+                slots.pop(0).response = None
                 if self._held_bytes:
                     released += answer_bytes(response)
                 if isinstance(response, bytes):
@@ -443,9 +462,8 @@ class Connection(asyncio.BufferedProtocol):
         except OutgoingFailed as failure:
             self.abort(str(failure))
             return
-        self._release(released)
-        if not leaves_later:
-            self.send_collected()
+        if released:
+            self._release(released)
 
     def send_collected(self) -> None:
         """Send the answers that were made on this connection's behalf, and read on if it waited for them."""
@@ -455,9 +473,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _release(self, size_bytes: int) -> None:
         """Answers that were held have left."""
-        if size_bytes:
-            self._held_bytes -= size_bytes
-            self._is_full = self._server.request_memory.let_go(size_bytes, self._held_bytes)
+        self._held_bytes -= size_bytes
+        self._is_full = self._server.request_memory.let_go(size_bytes, self._held_bytes)
 
     def send_answers(self) -> None:
         """Send the answers that are ready, in one piece."""
@@ -494,15 +511,11 @@ class Connection(asyncio.BufferedProtocol):
             fresh[:left] = buffer[start:end]
             self._drop_own_buffer()
             self._own = fresh
-            self._account(room)
+            if not self._server.request_memory.take(room):
+                self._waits_for_memory = True
+                self._pause_reading()
+                self._server.request_memory.wait(room, self._memory_granted)
         self._filled = left
-
-    def _account(self, size_bytes: int) -> None:
-        budget = self._server.request_memory
-        if not budget.take(size_bytes):
-            self._waits_for_memory = True
-            self._pause_reading()
-            budget.wait(size_bytes, self._memory_granted)
 
     def _memory_granted(self) -> None:
         self._waits_for_memory = False
@@ -511,7 +524,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_own_buffer(self) -> None:
         own, self._own = self._own, None
         self._filled = 0
-        # It may still refer to that buffer.
+        # The spare request may still refer to that buffer.
         self._spare_request = None
         if own is None:
             return
@@ -548,11 +561,6 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
-    def _refuse_frame(self, size: int, first_bytes: bytes) -> None:
-        self._server.count_refused("frame_size")
-        hint = hint_from(first_bytes) or f"allowed are {REQUEST_HEAD_SIZE} to {self._frame_bytes_max} bytes"
-        self.abort(f"a frame of {size} bytes: {hint}")
-
     def _refuse_api(self, key: int, version: int) -> None:
         self._server.count_refused("api")
         self.abort(f"api key {key} version {version} is not served here")
@@ -580,13 +588,3 @@ class Connection(asyncio.BufferedProtocol):
         self.out.close()
         if self._transport is not None:
             self._transport.close()
-
-
-def _respond(request: Request, response: Any) -> int:
-    """Encode a response where it is no bytes yet; returns the size of its body."""
-    route = request.route
-    # A handler may keep the bytes of an answer that is asked for often.
-    body = response if isinstance(response, bytes) else route.encode(response)
-    route.stats.record(request.connection.ticks() - request.started)
-    request.complete(response_frame(request.correlation_id, body, flexible=route.flexible_response))
-    return len(body)

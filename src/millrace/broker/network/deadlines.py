@@ -40,11 +40,6 @@ class _Queue:
         self.entries: deque[tuple[float, Waiting]] = deque()
         self.look_through_at = LOOK_THROUGH_MIN
 
-    def drop_those_over(self) -> None:
-        entries = self.entries
-        while entries and entries[0][1].is_over:
-            entries.popleft()
-
     def look_through(self) -> None:
         self.entries = deque(entry for entry in self.entries if not entry[1].is_over)
         self.look_through_at = max(2 * len(self.entries), LOOK_THROUGH_MIN)
@@ -65,8 +60,10 @@ class Deadlines:
             queue = self._queues[timeout_ms] = _Queue()
             loop.call_later(min(timeout_ms / 1000, LOOK_S_MAX), self._look, loop, timeout_ms)
         else:
-            queue.drop_those_over()
-            if len(queue.entries) >= queue.look_through_at:
+            entries = queue.entries
+            while entries and entries[0][1].is_over:
+                entries.popleft()
+            if len(entries) >= queue.look_through_at:
                 queue.look_through()
         queue.entries.append((loop.time() + timeout_ms / 1000, waiting))
 
@@ -74,7 +71,8 @@ class Deadlines:
         queue = self._queues[timeout_ms]
         now = loop.time()
         while True:
-            queue.drop_those_over()
+            while queue.entries and queue.entries[0][1].is_over:
+                queue.entries.popleft()
             if not queue.entries:
                 del self._queues[timeout_ms]
                 return

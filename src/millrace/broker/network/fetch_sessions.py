@@ -97,7 +97,8 @@ class FetchSession:
 
     def used(self, now_ms: int) -> None:
         """Count one request: the next one has to name the next epoch."""
-        self.epoch = 1 if self.epoch == 0x7FFF_FFFF else self.epoch + 1
+        # From 1 to 2**31 - 1, and then from 1 again.
+        self.epoch = self.epoch % 0x7FFF_FFFF + 1
         self.last_used_ms = now_ms
 
     def move_to_end(self, target: FetchTarget) -> None:
@@ -159,18 +160,15 @@ class FetchSessions:
             return FetchPlan([], None, is_incremental=False)
         return FetchPlan(list(session.targets.values()), session, is_incremental=True)
 
-    def goes_on(self, session: FetchSession, epoch: int, target: FetchTarget, now_ms: int) -> bool:
-        """Count one more request of a session that is for this partition alone; False if it is not so."""
+    def is_next(self, session: FetchSession, epoch: int, target: FetchTarget) -> bool:
+        """Whether a request of this epoch is the next one of a session that is for this partition alone."""
         targets = session.targets
-        if (
-            self._sessions.get(session.session_id) is not session
-            or session.epoch != epoch
-            or len(targets) != 1
-            or target not in targets.values()
-        ):
-            return False
-        session.used(now_ms)
-        return True
+        return (
+            self._sessions.get(session.session_id) is session
+            and session.epoch == epoch
+            and len(targets) == 1
+            and target in targets.values()
+        )
 
     def _plan_full(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
         self._sessions.pop(request.session_id, None)

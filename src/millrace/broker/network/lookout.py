@@ -5,10 +5,10 @@ message. So after a small batch that came alone, the loop looks for the next req
 sleeps: such messages arrive sooner by a quarter, for half as much CPU time again. It does the same for a
 consumer that fetches little at a time, and for the fetches of followers, which commit a batch.
 
-Where requests are rarer than that moment, the loop looks in vain. Then it passes over twice as many batches
-each time before it looks again, up to a thousand, and looking costs nothing. It does so, too, where several
-clients send at once: a loop that looks less often finds more of their batches together (`staging`). Simulated
-brokers never look: time does not pass for them meanwhile.
+Where requests are rarer than that moment, the loop looks in vain. Each time that it does, it lets twice as
+many batches pass before it looks again, up to a thousand, and so looking costs next to nothing. It does the
+same where several clients send at once: a loop that looks less often finds more of their batches together
+(`staging`). Simulated brokers never look: time does not pass for them meanwhile.
 """
 
 from __future__ import annotations

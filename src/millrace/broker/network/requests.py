@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.network.outgoing import Chunk
-from millrace.core.override import override
 
 if TYPE_CHECKING:
     from millrace.broker.network.connection import Connection
@@ -16,22 +15,24 @@ NO_BYTES: Final = memoryview(b"")
 
 
 class Slot:
-    """A response's place in the queue, taken before the response is known."""
+    """A response's place in the queue, if it takes one before the response is known."""
 
-    __slots__ = ("connection", "is_over", "response")
+    __slots__ = ("buffer", "connection", "has_place", "is_over", "response")
+
+    buffer: memoryview
+    """Holds the request for as long as it is being handled."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.response: bytes | Sequence[Chunk] | None = None
+        """Known, and waits for earlier ones."""
+        self.has_place = False
         self.is_over = False
-        """Whether it was answered, or nobody waits for the answer any more."""
+        """Whether it was answered in its place, or nobody waits for the answer any more."""
 
     def complete(self, response: bytes | Sequence[Chunk]) -> None:
-        """Answer with a whole frame; it leaves when all earlier ones have left."""
-        if not self.is_over:
-            self.is_over = True
-            self.response = response
-            self.connection.slot_completed(response)
+        """Answer with a whole frame: see `Connection.complete`."""
+        self.connection.complete(self, response)
 
     def discard(self) -> None:
         """Nobody waits for the answer any more."""
@@ -45,12 +46,11 @@ class Request(Slot):
     the connection's next request as well. One that answers later takes a place (`Connection.take_place`), and
     the object is its own from then on. The bytes are gone by then: the buffer is read into again."""
 
-    __slots__ = ("body", "buffer", "correlation_id", "has_place", "route", "started", "stop")
+    __slots__ = ("body", "correlation_id", "route", "started", "stop")
 
     # Set by the connection for every request.
-    buffer: memoryview
-    """Holds the request from `body`, behind its header, to `stop`."""
     body: int
+    """Where it begins in the buffer, behind its header."""
     stop: int
     correlation_id: int
     started: float
@@ -63,16 +63,3 @@ class Request(Slot):
         self.is_over = False
         self.has_place = False
         self.route = route
-
-    @override
-    def complete(self, response: bytes | Sequence[Chunk]) -> None:
-        """Answer with a whole frame: at once, or in the place that was taken."""
-        if self.has_place:
-            if not self.is_over:
-                self.is_over = True
-                self.response = response
-                self.connection.slot_completed(response)
-        elif isinstance(response, bytes):
-            self.connection.send(response)
-        else:
-            self.connection.send_chunks(response)

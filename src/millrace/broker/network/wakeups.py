@@ -23,9 +23,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
+
+_UNANSWERED: Final = "a waiting fetch could not be answered"
+"""A bug in that answer. It belongs to another connection than the one being handled, whose requests must not
+suffer."""
 
 
 class Sender(Protocol):
@@ -48,10 +52,11 @@ class Wakeups:
         self._is_scheduled = False
         self._woken: deque[Callable[[], None]] = deque()
         self._is_handling = False
-        """Whether a connection handles what it has read, and calls `end_read` afterwards."""
+        """Whether a connection handles what it has read, and calls `end_read` afterwards. Answers that others
+        complete meanwhile shall leave together: see `holds_back`."""
         self._has_answered_first = False
         """Whether that was done for this read."""
-        self._held_back: dict[Sender, None] = {}
+        self._held_back: dict[Sender, bool] = {}
 
     def add(self, answer: Callable[[], None]) -> None:
         """Have `answer` called soon, at the latest in the loop's next round."""
@@ -67,16 +72,19 @@ class Wakeups:
         self._has_answered_first = False
         return is_within_another
 
-    def end_read(self, sender: Sender | None, is_within_another: bool) -> None:
-        """The requests of the read are handled: let the answers leave, in the order that is stated above.
-        `sender` is the connection, if it has any to its own requests."""
+    def end_read(self, is_within_another: bool) -> bool:
+        """The requests of the read are handled. Whether there are answers for others than the connection that
+        has read: then `let_leave` is to be called, else it sends its own."""
         self._is_handling = is_within_another
+        return bool(self._woken or self._held_back)
+
+    def let_leave(self, sender: Sender, is_within_another: bool) -> None:
+        """Let the answers of the read leave, in the order that is stated above. `sender` has read."""
         if self._woken:
             if not self._has_answered_first:
-                self._answer_first()
+                self.answer_first()
             self._answer_rest_soon()
-        if sender is not None:
-            sender.send_answers()
+        sender.send_answers()
         if self._held_back and not is_within_another:
             held_back, self._held_back = self._held_back, {}
             for other in held_back:
@@ -84,22 +92,22 @@ class Wakeups:
 
     def answer_first(self) -> None:
         """Answer the first of those who were woken, before the one who woke it; once in a read."""
-        if self._woken and not (self._is_handling and self._has_answered_first):
-            self._answer_first()
-
-    def holds_back(self, sender: Sender) -> bool:
-        """Whether answers that are completed now shall leave together: `sender` is told when."""
-        if self._is_handling:
-            self._held_back[sender] = None
-            return True
-        return False
-
-    def _answer_first(self) -> None:
+        was_handling = self._is_handling
+        if not self._woken or (was_handling and self._has_answered_first):
+            return
         # What it answers leaves now.
-        was_handling, self._is_handling = self._is_handling, False
-        self._run(self._woken.popleft())
+        self._is_handling = False
+        try:
+            self._woken.popleft()()
+        except Exception:
+            log.exception(_UNANSWERED)
         self._is_handling = was_handling
         self._has_answered_first = True
+
+    def holds_back(self, sender: Sender) -> bool:
+        """Whether answers that `sender` has completed shall wait, to leave together with others: then it is
+        told when they may."""
+        return self._is_handling and self._held_back.setdefault(sender, True)
 
     def _answer_rest_soon(self) -> None:
         if self._woken and not self._is_scheduled:
@@ -112,11 +120,7 @@ class Wakeups:
         self._is_scheduled = False
         # Only those that are here: an answer may make room for others, which get their own round.
         for _ in range(len(self._woken)):
-            self._run(self._woken.popleft())
-
-    def _run(self, answer: Callable[[], None]) -> None:
-        try:
-            answer()
-        except Exception:
-            # It belongs to another connection than the one being handled, whose requests must not suffer.
-            log.exception("a waiting fetch could not be answered")
+            try:
+                self._woken.popleft()()
+            except Exception:
+                log.exception(_UNANSWERED)

@@ -1,5 +1,5 @@
-"""What failed disks mean to the rest of the cluster: replicas on them are reported, so that others lead and
-nobody waits for them."""
+"""Reports the replicas on failed disks to the rest of the cluster, so that others lead and nobody waits for
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ RETRY_S_MAX: Final = 5.0
 
 
 class FailedDisks(DiskState):
-    """Constructing it starts nothing; `compare` when the logs are loaded, then `run`."""
+    """Which replicas of this broker lie on disks that failed. Call `compare` when the logs are loaded, then
+    `run`; constructing it starts nothing."""
 
     def __init__(
         self, directories: LogDirectories, metadata: Metadata, *, node_id: NodeId, incarnation: str
@@ -39,7 +40,8 @@ class FailedDisks(DiskState):
         directories.tell_of_offline(self._changed.set)
 
     def compare(self, image: Image) -> None:
-        """At the start, when all logs that can be found are: see which replicas of this broker are not."""
+        """See which replicas of this broker have no log, at the start, when all logs are loaded that can
+        be."""
         absent = self._directories.expect(
             (TopicPartition(topic.name, number), topic.topic_id)
             for topic in image.topics.values()
@@ -70,7 +72,7 @@ class FailedDisks(DiskState):
         return self._lost
 
     async def run(self) -> None:
-        """Report what fails until cancelled. The registration has told what had failed before it."""
+        """Report disks that fail, until cancelled. The registration reported those that had failed before."""
         if self._reported is None:
             self._reported = self.offline_replicas()
         while True:
@@ -88,10 +90,10 @@ class FailedDisks(DiskState):
         try:
             await self._metadata.report_offline(self._node_id, self._incarnation, replicas)
         except MetadataError as error:
-            # Not registered now, most likely: then the next registration tells it.
-            log.warning("that replicas are offline cannot be told yet: %s", error)
+            # Most likely this broker is not registered now: then the next registration reports them.
+            log.warning("replicas are offline, which cannot be reported yet: %s", error)
             return False
         self._reported = replicas
         count = sum(len(numbers) for numbers in replicas.values())
-        log.warning("replicas in data directories that have failed", extra={"replicas": count})
+        log.warning("reported replicas in data directories that have failed", extra={"replicas": count})
         return True

@@ -1,8 +1,8 @@
 """Lets requests for metadata wait while leaders are being replaced.
 
-A client that loses a leader asks another broker within a millisecond. Told the old leader once more, it may
-not ask again for a second; told a little later, it has the new one. The wait is short and bounded, and only
-while something is known to be under way.
+A client that loses a leader asks another broker within a millisecond. If that names the old leader once more,
+the client may not ask again for a second; if it answers a little later, it names the new one. The wait is
+short and bounded, and happens only while a failover is known to be under way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAIT_MS_MAX: Final = 300
 """A failover takes some ten milliseconds where nothing is in its way."""
 POLL_MS: Final = 5
 TURNS: Final = 2
-"""So many turns of the loop pass before a broken connection is noticed."""
+"""So many turns of the loop pass before the broker notices a broken connection."""
 
 
 class Failovers:
@@ -35,7 +35,7 @@ class Failovers:
         self._image = image
         self._is_probing = is_probing
         self._checked: Image | None = None
-        self._is_unsettled = False
+        self._lacks_leaders = False
         self._looking: asyncio.Task[None] | None = None
         self._tasks = Tasks(failures)
 
@@ -53,13 +53,13 @@ class Failovers:
             or checked.stopping is not image.stopping
         ):
             self._checked = image
-            self._is_unsettled = _lacks_leaders(image)
-        return self._is_unsettled
+            self._lacks_leaders = _lacks_leaders(image)
+        return self._lacks_leaders
 
     async def wait(self) -> None:
-        """Return when nothing is under way any more, or when it takes too long."""
-        # A leader's end reaches its clients and this broker at the same time: what arrived with the request
-        # is to be noticed before it is answered.
+        """Return when no failover is under way any more, or when it takes too long."""
+        # A leader's end reaches its clients and this broker at the same time: the broker has to notice what
+        # arrived with a request before it answers the request.
         for _ in range(TURNS):
             await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ class Failovers:
                 return
 
     def _next_end(self) -> asyncio.Task[None]:
-        """One looks for all who wait: in a failover that is every client."""
+        """One task looks for all who wait: in a failover that is every client."""
         if self._looking is None or self._looking.done():
             self._looking = self._tasks.start("look-for-leaders", self._look())
         return self._looking

@@ -5,8 +5,8 @@ nothing waits for a task to be scheduled. What takes longer than an append (cutt
 disk) is done by a task, and only that partition waits for it.
 
 A session between brokers of ours is a little leaner than KIP-227 asks: the leader sends a partition's records
-once and then waits until the follower names the partition again, with its new end. So a partition that is
-busy here is simply not named.
+once and then waits until the follower names the partition again, with its new end. So the follower simply
+does not name a partition that is busy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millrace.core.background import Failures, StartTask, Tasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicId
 from millrace.log.partition.partition_log import PartitionLog
-from millrace.replica.following import Fetched, out_of_range, position_of
+from millrace.replica.following import Fetched, Position, out_of_range
 from millrace.replica.partition import Partition
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -35,7 +35,7 @@ from millrace.wire.replica_fetch_codec import VERSION, ReplicaData, ReplicaRespo
 log = logging.getLogger(__name__)
 
 NAMED_MAX: Final = 5_000
-"""Partitions that one request may name: the rest are named by the next one."""
+"""How many partitions one request may name; the next request names the rest."""
 RECONNECT_MS: Final = 20
 RECONNECT_MS_MAX: Final = 1_000
 RETRY_MS: Final = 20
@@ -46,6 +46,8 @@ UNANSWERED_MAX: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherSettings:
+    """How this broker fetches from leaders."""
+
     wait_ms_max: int = 500
     bytes_min: int = 1
     partition_bytes_max: int = 1_048_576
@@ -81,9 +83,9 @@ class LeaderFetcher:
         self._start_task = start_task
         self._followed: dict[Key, Followed] = {}
         self._unnamed: dict[Key, None] = {}
-        """To be named by the next request."""
+        """The partitions that the next request names."""
         self._forgotten: dict[Key, None] = {}
-        """In the leader's session, and not followed from it any more."""
+        """The partitions that are in the leader's session, but are not followed from it any more."""
         self._connection: PeerConnection | None = None
         self._is_connecting = False
         self._session_id = 0
@@ -140,7 +142,7 @@ class LeaderFetcher:
             return
         self._unnamed.pop(key, None)
         self._throttles.forget(followed)
-        followed.settle_quota(0)
+        followed.return_quota(0)
         if followed.retry is not None:
             followed.retry.cancel()
         if followed.is_named:
@@ -157,7 +159,7 @@ class LeaderFetcher:
         if self._connection is None:
             self._connect()
         elif self._session_epoch and self._unanswered < UNANSWERED_MAX:
-            # The one that waits at the leader comes back when this one arrives.
+            # The request that waits at the leader is answered when this one arrives.
             self._send()
 
     # The connection.
@@ -191,7 +193,7 @@ class LeaderFetcher:
             self._is_connecting = False
 
     async def _pause(self) -> None:
-        """Longer each time, unless somebody knows better."""
+        """Wait before another attempt, longer each time, unless somebody knows better."""
         self._hurry.clear()
         delay_ms = self._reconnect_ms * self._chance.uniform(0.5, 1.0)
         self._reconnect_ms = min(2 * self._reconnect_ms, RECONNECT_MS_MAX)
@@ -230,7 +232,7 @@ class LeaderFetcher:
         self._forgotten.clear()
         for key, followed in self._followed.items():
             followed.is_named = False
-            followed.settle_quota(0)
+            followed.return_quota(0)
             if not followed.is_busy:
                 self._unnamed[key] = None
         self._send()
@@ -272,28 +274,28 @@ class LeaderFetcher:
                 self._do(key, followed, _flush(partition_log))
                 continue
             try:
-                position = position_of(partition_log)
+                last_epoch = partition_log.last_record_epoch()
             except MillraceError as error:
                 self._failed(key, followed, error)
                 continue
-            offset, last_epoch, start = position
+            offset, start = partition_log.log_end_offset, partition_log.log_start_offset
             most: int | None = bytes_max
             if is_throttling:
                 most = self._allowed(key, followed, offset, bytes_max)
             if most is None:
                 continue
-            followed.ask(position)
+            followed.ask(Position(offset, last_epoch, start))
             wanted.append(Wanted(key[0], key[1], followed.leader_epoch, offset, last_epoch, start, most))
         return wanted
 
     def _allowed(self, key: Key, followed: Followed, offset: int, bytes_max: int) -> int | None:
-        """How many bytes of a partition may be asked for at this moment; None if it waits for quota."""
+        """How many bytes of a partition may be asked for at this moment; None if it has to wait for quota."""
         if 0 <= followed.leader_high_watermark <= offset:
             return bytes_max
         throttle = self._throttles.of(followed.partition)
         if throttle is None:
             return bytes_max
-        followed.settle_quota(0)
+        followed.return_quota(0)
         available = throttle.available()
         if available == 0:
             throttle.wait(followed, partial(self._go_on, key, followed))
@@ -308,7 +310,7 @@ class LeaderFetcher:
             self._name(key, followed)
 
     def _watch_answers(self, settings: FetcherSettings) -> None:
-        """One look now and then, instead of a timer for every request."""
+        """Look now and then whether answers come, instead of a timer for every request."""
         loop = asyncio.get_running_loop()
         self._active_at = loop.time()
         self._watch = loop.call_later((settings.wait_ms_max + settings.timeout_ms) / 1000, self._look)
@@ -371,10 +373,10 @@ class LeaderFetcher:
     def _take(self, key: Key, followed: Followed, data: ReplicaData) -> None:
         partition = followed.partition
         if partition.leader_epoch != followed.leader_epoch or partition.is_leader:
-            # Whoever answered speaks for a term that is over; the reconciler says what comes next.
+            # The broker that answered speaks for a term that is over; the reconciler says what comes next.
             return
         if followed.reserved is not None and (data.records is not None or data.error_code or data.diverging):
-            followed.settle_quota(0 if data.records is None else len(data.records))
+            followed.return_quota(0 if data.records is None else len(data.records))
         if data.error_code:
             self._refused(key, followed, data)
             return
@@ -383,7 +385,7 @@ class LeaderFetcher:
         try:
             repair = partition.take_from_leader(followed.asked.offset, fetched)
         except MillraceError as error:
-            # Damaged on the way, or this disk does not take it: nothing of it counts, so ask again.
+            # The records were damaged on the way, or this disk does not take them: none counts, so ask again.
             self._failed(key, followed, error)
             return
         partition_log = partition.log
@@ -411,7 +413,8 @@ class LeaderFetcher:
 
     def _failed(self, key: Key, followed: Followed, error: MillraceError | None) -> None:
         if self._followed.get(key) is not followed:
-            # Let go meanwhile. Whoever has its place has named the partition: the leader must not forget it.
+            # The partition was let go meanwhile. If another `Followed` has its place, that has named the
+            # partition, and the leader must not forget it.
             return
         if error is not None:
             log.warning("%s cannot follow: %s", followed.partition.topic_partition, error)
@@ -419,15 +422,17 @@ class LeaderFetcher:
         followed.failures += 1
         followed.is_busy = True
         if followed.is_named:
-            # Until then the leader's session is without it, or the leader would answer at once without end.
+            # Until then the leader's session goes without the partition, or the leader would answer at once
+            # without end.
             followed.is_named = False
             self._forgotten[key] = None
         loop = asyncio.get_running_loop()
         followed.retry = loop.call_later(delay_ms / 1000, self._ready, key, followed)
 
     def _answered_in_vain(self, key: Key, followed: Followed) -> None:
-        """The same question would get the same answer: asked at once, both brokers would do nothing else."""
-        log.warning("%s: what its leader answers brings nothing", followed.partition.topic_partition)
+        """Ask again later: the same request would get the same answer, and if sent at once, both brokers
+        would do nothing else."""
+        log.warning("%s: the leader's answer changes nothing", followed.partition.topic_partition)
         self._failed(key, followed, None)
 
     def _do(self, key: Key, followed: Followed, work: Coroutine[Any, Any, bool]) -> None:
@@ -435,7 +440,7 @@ class LeaderFetcher:
         self._start_task(self._busy(key, followed, work))
 
     async def _busy(self, key: Key, followed: Followed, work: Coroutine[Any, Any, bool]) -> None:
-        """Let work be done that says whether the leader may be asked again at once."""
+        """Do work that says whether the leader may be asked again at once."""
         try:
             is_news = await work
         except MillraceError as error:
@@ -459,8 +464,8 @@ class LeaderFetcher:
 
 
 def _is_ahead_of_its_disk(partition_log: PartitionLog) -> bool:
-    """Naming the end of a log says that it is safe here: where a record counts only on the disk, it has to be
-    there before."""
+    """Whether the end of this log must not be named yet. A follower that names it says that the records are
+    safe here: where they count only on the disk, they have to be there before."""
     return partition_log.flushed_offset < partition_log.log_end_offset
 
 
@@ -470,7 +475,7 @@ async def _flush(partition_log: PartitionLog) -> bool:
 
 
 class Fetchers:
-    """Who follows whom: one fetcher for each leader."""
+    """All that this broker follows, with one fetcher for each leader."""
 
     def __init__(
         self,
@@ -483,19 +488,23 @@ class Fetchers:
         chance: random.Random,
         failures: Failures | None = None,
     ) -> None:
-        self._peers = peers
-        self._node_id = node_id
-        self._broker_epoch = broker_epoch
-        self._settings = settings
-        self._throttles = throttles
-        self._chance = chance
         self._fetchers: dict[NodeId, LeaderFetcher] = {}
         self._leader_of: dict[Partition, NodeId] = {}
         self._tasks = Tasks(failures)
         self._is_running = False
+        self._new_fetcher = partial(
+            LeaderFetcher,
+            peers=peers,
+            node_id=node_id,
+            broker_epoch=broker_epoch,
+            settings=settings,
+            throttles=throttles,
+            chance=chance,
+            start_task=self._tasks.starter("follow-leader"),
+        )
 
     def start(self) -> None:
-        """Begin to fetch; what was given to follow before waits until now."""
+        """Begin to fetch, also the partitions that were given to follow before."""
         self._is_running = True
         for partition, leader_id in self._leader_of.items():
             self._fetcher(leader_id).follow(partition)
@@ -528,14 +537,5 @@ class Fetchers:
     def _fetcher(self, leader_id: NodeId) -> LeaderFetcher:
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
-            fetcher = self._fetchers[leader_id] = LeaderFetcher(
-                leader_id,
-                self._peers,
-                node_id=self._node_id,
-                broker_epoch=self._broker_epoch,
-                settings=self._settings,
-                throttles=self._throttles,
-                chance=self._chance,
-                start_task=self._tasks.starter("follow-leader"),
-            )
+            fetcher = self._fetchers[leader_id] = self._new_fetcher(leader_id)
         return fetcher

@@ -1,4 +1,5 @@
-"""One partition in the care of a fetcher: what its leader was asked, and what was done about the answers."""
+"""One partition in the care of a fetcher: what the fetcher asked its leader, and what is to be done about the
+answers."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ NOTHING_ASKED: Final = Position(-1, -1, -1)
 
 
 class Followed:
+    """A partition that this broker follows."""
+
     __slots__ = (
         "asked",
         "asked_epoch",
@@ -48,54 +51,56 @@ class Followed:
         self.asked = NOTHING_ASKED
         self.asked_epoch = -1
         self.is_busy = False
-        """Its log is being changed by a task; it is named again afterwards."""
+        """A task changes its log, and names the partition again afterwards."""
         self.is_named = False
-        """Whether the leader's session has it."""
+        """Whether the partition is in the leader's session."""
         self.failures = 0
         self.repairs_count = 0
-        """Since records were last appended."""
+        """How often the log was cut since records were last appended."""
         self.retry: asyncio.TimerHandle | None = None
         self.leader_high_watermark = -1
-        """As the leader told it last. Whoever has less is one that no producer waits for."""
+        """What the leader told last. No producer waits for a follower that has less."""
         self.reserved: tuple[Throttle, int] | None = None
-        """What was taken from a quota for the answer to come."""
+        """The bytes that the answer to come has taken from a quota."""
 
     def ask(self, position: Position) -> None:
-        """The leader hears that the log is at this position."""
+        """Note what the leader is about to hear: the log is at this position."""
         self.asked = position
         self.asked_epoch = self.leader_epoch
         self.is_named = True
 
-    def settle_quota(self, used_bytes: int) -> None:
+    def return_quota(self, used_bytes: int) -> None:
+        """Give back what an answer of this size has left of its quota."""
         if self.reserved is not None:
             throttle, taken_bytes = self.reserved
             self.reserved = None
             throttle.give_back(taken_bytes - used_bytes)
 
     async def carry_out(self, repair: Repair) -> bool:
-        """Do what takes more than an append. False if the leader should not be asked again at once, since
-        nothing has come of it and the answer would be the same."""
+        """Do what takes more than an append. False if the leader should not be asked again at once, since the
+        repair has changed nothing and the answer would be the same."""
         partition = self.partition
         if partition.is_leader or partition.leader_epoch != self.leader_epoch:
-            # Decided in a term that is over: what a former leader wanted gone may be committed by now.
+            # The term in which this was decided is over: what a former leader wanted gone may be committed by
+            # now.
             return True
         partition_log = partition.log
         match repair:
             case Truncate(offset):
                 log.info(
-                    "%s: cut from %d to %d, as its leader's history demands",
+                    "%s: cutting the log from %d to %d, as its leader's history demands",
                     partition.topic_partition,
                     partition_log.log_end_offset,
                     offset,
                 )
                 await partition_log.truncate_to(offset)
             case StartOver(offset):
-                log.info("%s: starts over at offset %d", partition.topic_partition, offset)
+                log.info("%s: the log starts over at offset %d", partition.topic_partition, offset)
                 await partition_log.truncate_fully_and_start_at(offset)
                 partition_log.high_watermark = max(partition_log.high_watermark, offset)
             case StartInside(records):
                 log.info(
-                    "%s: starts at offset %d, inside of a batch",
+                    "%s: the log starts at offset %d, inside of a batch",
                     partition.topic_partition,
                     partition_log.log_start_offset,
                 )

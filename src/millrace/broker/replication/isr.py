@@ -1,10 +1,10 @@
-"""Tells the metadata which replicas are in sync with the partitions that this broker leads: those that have
-caught up at once, those that fall behind when their time is over.
+"""Tells the metadata which replicas are in sync with the partitions that this broker leads. It adds those
+that have caught up at once, and takes those out that have been behind for too long.
 
 The controller takes brokers that are gone out of the in-sync replicas, with one exception: a leader that
 would be left alone, where one replica is enough. Then the leader commits nothing until it asks for this
-itself, and it asks only when all that was committed is on its own disk: whoever it leaves behind may have the
-only other copy."""
+itself, and it asks only when all that was committed is on its own disk: the replica that it leaves behind may
+have the only other copy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millrace.replica.partitions import Partitions
 log = logging.getLogger(__name__)
 
 CHECKS_PER_LAG: Final = 4
-"""How often a lagging follower is looked for, in parts of the time that it has."""
+"""How often the keeper looks for lagging followers within the time that they have."""
 PARTITIONS_PER_REQUEST: Final = 500
 RETRY_S: Final = 0.2
 
@@ -59,7 +59,8 @@ class IsrKeeper:
         self._pending: dict[Partition, None] = {}
         self._flushing: dict[Partition, None] = {}
         self._asked: list[tuple[Partition, AlterIsr]] = []
-        """What the metadata is being asked. The wishes are in force until it is known what became of them."""
+        """The wishes that the metadata is being asked for. They are in force until it is known what became of
+        them."""
         self._wakened = asyncio.Event()
         self.shrinks_count = 0
         self.expansions_count = 0
@@ -70,7 +71,7 @@ class IsrKeeper:
         self._wakened.set()
 
     def check(self, partition: Partition) -> None:
-        """The partition has another state, or other brokers are there: some in sync may be gone."""
+        """The partition has a new state, or brokers came or went: some that are in sync may be gone."""
         leadership = partition.leadership
         if leadership is not None and len(self._willing(leadership.isr)) < len(leadership.isr):
             self.wanted(partition)
@@ -120,7 +121,7 @@ class IsrKeeper:
             if isr is None:
                 continue
             log.info(
-                "%s: in sync are %s, which should be %s",
+                "%s: asking for a change of the in-sync replicas from %s to %s",
                 partition.topic_partition,
                 list(leadership.isr),
                 list(isr),
@@ -154,7 +155,7 @@ class IsrKeeper:
             len(present), replica_count=len(leadership.replicas), min_isr=partition.min_insync_replicas
         ):
             return isr
-        # Before its term more may have been committed than it has heard of.
+        # Before this leader's term more may have been committed than it has heard of.
         if partition.log.flushed_offset < max(partition.log.high_watermark, leadership.epoch_start_offset):
             self._flush(partition)
             leadership.refused()
@@ -162,7 +163,7 @@ class IsrKeeper:
         return present
 
     def _willing(self, node_ids: Sequence[int]) -> tuple[int, ...]:
-        """Those that are there and not about to stop. This broker knows best of itself."""
+        """Those that are there and not about to stop. This broker itself is, whatever the image says."""
         image = self._metadata.image
         return tuple(
             node_id
@@ -171,7 +172,7 @@ class IsrKeeper:
         )
 
     def _flush(self, partition: Partition) -> None:
-        """Ask again when all that is there now is on disk."""
+        """Ask again when all that the log has now is on disk."""
         if partition in self._flushing:
             return
         waiting = partition.log.wait_flushed(partition.log.log_end_offset)
@@ -181,7 +182,7 @@ class IsrKeeper:
 
     def _flushed(self, partition: Partition, done: asyncio.Future[None]) -> None:
         del self._flushing[partition]
-        # A disk that fails is taken offline, and others lead; a log that was closed needs no care.
+        # A directory whose disk fails goes offline, and others lead; a log that was closed needs no care.
         if not done.cancelled() and done.exception() is None:
             self.wanted(partition)
 
@@ -192,24 +193,24 @@ class IsrKeeper:
             try:
                 outcomes = await self._metadata.alter_isrs([request for _, request in wishes])
             except MetadataError as error:
-                # It may have happened: the wish stays in force until the answer is known.
+                # The change may have happened: the wish stays in force until the answer is known.
                 if str(error) != obstacle:
                     obstacle = str(error)
-                    log.warning("the in-sync replicas cannot be told: %s", obstacle)
+                    log.warning("the in-sync replicas cannot be changed now: %s", obstacle)
                 await asyncio.sleep(RETRY_S)
         if obstacle:
-            log.info("the in-sync replicas can be told again")
+            log.info("the in-sync replicas can be changed again")
         for (partition, request), outcome in zip(wishes, outcomes, strict=True):
-            self._settle(partition, request, outcome)
+            self._answered(partition, request, outcome)
 
-    def _settle(
+    def _answered(
         self, partition: Partition, request: AlterIsr, outcome: PartitionState | MetadataError
     ) -> None:
         leadership = partition.leadership
         if leadership is None or leadership.leader_epoch != request.leader_epoch:
             return
         if isinstance(outcome, MetadataError):
-            log.info("%s: the in-sync replicas stay: %s", partition.topic_partition, outcome)
+            log.info("%s: the in-sync replicas stay as they are: %s", partition.topic_partition, outcome)
             self._refused(partition, leadership, request)
             return
         if len(outcome.isr) < len(leadership.isr):
@@ -224,7 +225,7 @@ class IsrKeeper:
             return
         state = topic.partitions[request.partition]
         if state.partition_epoch > leadership.partition_epoch:
-            # Decided on a state that is gone, perhaps by an earlier attempt of this very wish.
+            # The wish was about a state that is gone, perhaps by an earlier attempt at this very wish.
             if (state.leader, state.leader_epoch) == (self._node_id, leadership.leader_epoch):
                 self._applied(partition, state)
         elif leadership.partition_epoch == request.partition_epoch:

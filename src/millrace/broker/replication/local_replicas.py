@@ -1,5 +1,5 @@
-"""The partitions of this broker as the metadata wants them: logs opened, leaders in office, followers
-following, settings applied."""
+"""Makes the partitions of this broker what the metadata wants: opens logs, lets leaders lead and followers
+follow, applies settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.replica.partitions import Partitions
 
 
 class Roles(Protocol):
-    """Who carries out the roles of partitions with several replicas."""
+    """Carries out the roles of partitions with several replicas."""
 
     def lead(self, partition: Partition, state: PartitionState) -> None: ...
     def follow(self, partition: Partition, leader_id: NodeId, state: PartitionState) -> None: ...
@@ -28,7 +28,7 @@ class Roles(Protocol):
 
 
 class LocalReplicas:
-    """The reconciler's hands: what it wants of this broker's partitions is done here."""
+    """The reconciler's hands: does what it wants of this broker's partitions."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class LocalReplicas:
         flush_wanted: Callable[[Partition], None],
         roles: Roles | None = None,
     ) -> None:
-        """`roles` is None where there is only one broker, which leads all that it has. One of several leads
-        nothing until `fence` says that it has its place in the cluster: others may lead what it led."""
+        """`roles` is None where there is only one broker, which leads all that it has. A broker of a cluster
+        leads nothing until `fence` says that it has its place: others may lead what it led before."""
         self._directories = directories
         self._partitions = partitions
         self._node_id = node_id
@@ -60,7 +60,7 @@ class LocalReplicas:
             number
             for number in partitions
             if self._partitions.find(topic.name, number) is None
-            # It has a log, on a disk that cannot be used: an empty one must not take its place.
+            # The partition has a log, on a disk that cannot be used: an empty log must not take its place.
             and (topic.topic_id, number) not in directories.unreachable
         ]
         unopened = [
@@ -70,7 +70,8 @@ class LocalReplicas:
             directories.cannot_place(topic.topic_id, unopened)
             missing = [number for number in missing if number not in unopened]
             unopened = []
-        # Creating many directories takes a while: off the loop, and in pieces so that others get their turn.
+        # Creating many directories takes a while: it is done off the loop, and in pieces so that others get
+        # their turn.
         for first in range(0, len(unopened), _LOGS_PER_STEP):
             step = [TopicPartition(topic.name, number) for number in unopened[first : first + _LOGS_PER_STEP]]
             await directories.create_missing(step, topic.topic_id, settings.log)
@@ -79,7 +80,7 @@ class LocalReplicas:
             try:
                 self._open(topic, number, settings)
             except LogDirectoryOffline as error:
-                # Only some of them: those on other disks are served.
+                # This concerns only some partitions: those on other disks are served.
                 failure = error
         self.update(topic, partitions)
         if failure is not None:
@@ -103,20 +104,19 @@ class LocalReplicas:
                 self._tell(partition)
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
-        """Idempotent: what has not changed stays as it is. A term that is over says nothing."""
+        """Lead or follow as the state says. What has not changed stays; a state of an earlier term is
+        ignored."""
         roles = self._roles
         if state.leader_epoch < partition.leader_epoch:
             return
         leads_here = state.leader == self._node_id and not self._is_fenced
-        # Whoever is fenced cannot say who leads, and must not send anybody to itself.
+        # A broker that is fenced cannot say who leads, and must not send anybody to itself.
         leader_id = NO_LEADER if state.leader == self._node_id else state.leader
         if roles is not None and partition.log.home.offline_reason is not None and not leads_here:
             # Nothing can be written here, so there is nothing to fetch.
             roles.forget(partition)
             partition.follow(leader_id, state.leader_epoch)
-            self._tell(partition)
-            return
-        if leads_here and (len(state.replicas) == 1 or roles is None):
+        elif leads_here and (len(state.replicas) == 1 or roles is None):
             if roles is not None:
                 roles.forget(partition)
             partition.lead(self._node_id, state.leader_epoch)
@@ -126,7 +126,8 @@ class LocalReplicas:
             roles.lead(partition, state)
         else:
             roles.follow(partition, leader_id, state)
-        self._tell(partition)
+        for listener in self._listeners:
+            listener(partition)
 
     def _tell(self, partition: Partition) -> None:
         for listener in self._listeners:
@@ -154,8 +155,8 @@ class LocalReplicas:
             ]
         )
         if self._directories.hides_logs:
-            # A log of this topic may lie there. Without the proof of the deletion, which stays for as long as
-            # this is not confirmed, it would be taken for a topic again.
+            # A log of this topic may lie in there. The proof of the deletion stays until the deletion is
+            # confirmed: without it the log would be taken for a topic again.
             path, reason = next(iter(self._directories.offline.items()))
             raise LogDirectoryOffline(path, reason)
 
@@ -174,7 +175,8 @@ class LocalReplicas:
         partition.is_throttled_as_follower = settings.throttled_followers.includes(index, node_id)
 
     async def _delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
-        """Return when they are gone for good. Those that cannot be deleted now do not keep the others."""
+        """Delete logs, and return when they are gone for good. A log that cannot be deleted now does not hold
+        up the others."""
         failure: StorageError | None = None
         for topic_partition in partitions:
             partition = self._partitions.remove(topic_partition)
@@ -191,7 +193,7 @@ class LocalReplicas:
             raise failure
 
     def _moved(self, original: PartitionLog, copy: PartitionLog) -> None:
-        """A log lives in another data directory now, from this moment on."""
+        """From this moment on a log lives in another data directory."""
         partition = self._partitions.find(*original.topic_partition)
         if partition is not None and partition.log is original:
             partition.replace_log(copy)

@@ -1,5 +1,6 @@
-"""A broker's part in a cluster: joins when it can serve, stops leading when it cannot be sure of its place,
-hands over before it stops. Joins the session, the controller and the rest; the rules are the metadata's."""
+"""A broker's part in a cluster: it joins when it can serve, stops leading when it cannot be sure of its
+place, and hands over before it stops. The rules are the metadata's; this module joins the session, the
+controller and the rest."""
 
 from __future__ import annotations
 
@@ -21,27 +22,30 @@ from millrace.metadata.store import Store
 log = logging.getLogger(__name__)
 
 LINGER_S: Final = 0.15
-"""After the hand-over: all brokers know the new leaders by then, and most clients have asked for them."""
+"""How long a broker stays after it has handed over: by then all brokers know the new leaders, and most
+clients have asked for them."""
 HAND_OVER_S_MAX: Final = 10.0
 """A store that does not answer must not keep a broker from stopping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipSettings:
+    """How a broker keeps its place in the cluster, rules while it is the controller, and leaves."""
+
     session: SessionSettings
-    """Fixed for as long as the broker runs."""
+    """They do not change while the broker runs."""
     controller: ControllerSettings
     hands_over: bool
     """Whether others take the lead before this broker stops."""
 
 
 class Place(Protocol):
-    """A broker's place, alone or among others. `prepare`, then `join` when it can be reached; `hand_over` and
-    `leave` at the end."""
+    """A broker's place, alone or among others. Call `prepare`, then `join` when the broker can be reached;
+    `hand_over` and `leave` at the end."""
 
     @property
     def before_requests(self) -> Callable[[], None] | None:
-        """To be called when something was received, before it is handled; None if nothing needs it."""
+        """Is called when something was received, before it is handled; None if nothing needs the call."""
 
     async def prepare(self) -> None: ...
     async def join(self, background: Background, bound_ports: Mapping[str, int]) -> None: ...
@@ -63,7 +67,7 @@ class Alone:
         await self._metadata.register_broker(self._broker, offline=self._disks.offline_replicas())
 
     async def join(self, background: Background, bound_ports: Mapping[str, int]) -> None:
-        """It has been there since `prepare`."""
+        """The broker has been there since `prepare`."""
 
     async def hand_over(self) -> None:
         """There is nobody to hand over to."""
@@ -111,7 +115,7 @@ class Membership:
         self._ruling: asyncio.Task[None] | None = None
 
     def reconfigure(self, settings: MembershipSettings) -> None:
-        """Take over what is set now, but for the session."""
+        """Take over what is set now, except for the session."""
         self._settings = settings
 
     @property
@@ -124,7 +128,7 @@ class Membership:
         return self._session.check_time
 
     async def prepare(self) -> None:
-        """Before the replicas are opened: nothing rests on this broker's last run."""
+        """Make sure, before the replicas are opened, that nothing rests on this broker's last run."""
         await self._session.prepare()
 
     async def join(self, background: Background, bound_ports: Mapping[str, int]) -> None:

@@ -22,15 +22,15 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 5.0
 CALM_INTERVAL_S: Final = 60.0
-"""While nothing is known to be damaged: whoever finds something says so."""
+"""How often the mender looks while it knows of no damage: whoever finds some says so."""
 FETCH_VERSION: Final = 13
 ANY_RACK: Final = "mending"
-"""Followers serve readers that name a rack, whichever it is."""
+"""Followers serve readers that name a rack, whatever its name."""
 SLACK_BYTES: Final = 1_048_576
 
 
 class Mender:
-    """Runs all the time; sleeps longer while nothing is damaged."""
+    """Mends damaged ranges one after the other, for as long as the broker runs."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Mender:
                         FetchPartition(
                             partition=partition.index,
                             current_leader_epoch=-1,
-                            # Those below the log's start may be gone everywhere.
+                            # Records below the log's start may be gone everywhere.
                             fetch_offset=max(damaged.first_offset, partition.log.log_start_offset),
                             partition_max_bytes=size,
                         )

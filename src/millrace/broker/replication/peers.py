@@ -16,26 +16,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from functools import cache, partial
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final
 
+from millrace.client.async_connection import AsyncConnection, connect
+from millrace.client.errors import ConnectionFailed, NobodyListens
 from millrace.core.background import Failures, Tasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
-from millrace.core.override import override
-from millrace.metadata.image import BrokerState, Endpoint, Image
-from millrace.wire import schema
-from millrace.wire.errors import MalformedRequest
-from millrace.wire.framing import LENGTH, REQUEST_HEAD
+from millrace.metadata.image import BrokerState, Image
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S: Final = 2.0
 CALL_TIMEOUT_S: Final = 10.0
-BUFFER_BYTES: Final = 64 * 1024
-FRAME_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""More than fetches ask for by far, though one batch may be larger than the limits of its request; and less
-than what the first letters of HTTP would mean. Memory is taken for what has arrived, not for this."""
 PROBE_AGAIN_S: Final = 0.05
 PROBES_MAX: Final = 40
 """A process that dies may keep its port open for some moments, while the system tears it down."""
@@ -43,9 +37,6 @@ KNOCKS_MAX: Final = 10
 """Each after twice as long a pause: one that has just started may not be listening yet."""
 DOUBTS_MAX: Final = 3
 """After so many probes that found its port open, nobody waits any more for the news that it is gone."""
-
-Answered = Callable[[memoryview | None], None]
-"""Called with the answer's body, to be read or copied before it returns; None if there will be none."""
 
 
 class Lane(Enum):
@@ -62,142 +53,20 @@ class PeerUnreachable(MillraceError):
         self.node_id = node_id
 
 
-class PeerConnection(asyncio.BufferedProtocol):
+class PeerConnection(AsyncConnection):
     """One connection to a peer. Answers come in the order of the requests."""
 
-    def __init__(self, node_id: NodeId, incarnation: str, client_id: str) -> None:
+    def __init__(self, node_id: NodeId, incarnation: str, address: str, client_id: str) -> None:
+        super().__init__(address, client_id)
         self.node_id = node_id
         self.incarnation = incarnation
-        self.is_lost = False
-        self.on_lost: Callable[[PeerConnection], None] | None = None
-        self._client_id = client_id.encode()
-        self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._filled = 0
-        self._correlation_id = 0
-        self._waiting: dict[int, tuple[bool, Answered]] = {}
-
-    # Asking.
-
-    def send(self, api_key: int, version: int, body: bytes, answered: Answered) -> None:
-        """Send a request whose body is encoded already."""
-        if self.is_lost or self._transport is None:
-            answered(None)
-            return
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        client_id = self._client_id
-        head = REQUEST_HEAD.pack(api_key, version, self._correlation_id, len(client_id)) + client_id
-        flexible_request, flexible_response = _headers(api_key, version)
-        if flexible_request:
-            head += b"\0"
-        self._waiting[self._correlation_id] = (flexible_response, answered)
-        self._transport.write(LENGTH.pack(len(head) + len(body)) + head + body)
 
     async def call(self, api_key: int, version: int, request: Any) -> Any:
-        """The answer to a request; raises PeerUnreachable when the connection ends before it."""
-        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        decode = schema.response_decoder(api_key, version)
-
-        def answered(body: memoryview | None) -> None:
-            if waiting.done():
-                return
-            if body is None:
-                waiting.set_exception(PeerUnreachable(self.node_id, "the connection ended"))
-                return
-            try:
-                waiting.set_result(decode(bytes(body), 0))
-            except MalformedRequest as error:
-                waiting.set_exception(PeerUnreachable(self.node_id, str(error)))
-
-        self.send(api_key, version, schema.request_encoder(api_key, version)(request), answered)
+        """The answer to a request; raises PeerUnreachable when there is none in time."""
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await waiting
-        except TimeoutError:
-            # The next one tries a new connection: on one that stood still for long, the system sends again
-            # only after a pause as long.
-            self.abort()
-            raise PeerUnreachable(self.node_id, f"no answer within {CALL_TIMEOUT_S:g} s") from None
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    # The transport's side.
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-        waiting, self._waiting = self._waiting, {}
-        for _, answered in waiting.values():
-            answered(None)
-        if self.on_lost is not None:
-            self.on_lost(self)
-
-    @override
-    def eof_received(self) -> bool:
-        return False
-
-    @override
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer[self._filled :]
-
-    @override
-    def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
-        buffer, filled = self._buffer, self._filled
-        position = 0
-        while filled - position >= 4:
-            (size,) = LENGTH.unpack_from(buffer, position)
-            if not 4 <= size <= FRAME_BYTES_MAX:
-                log.warning("broker %d sent a frame of %d bytes", self.node_id, size)
-                self.abort()
-                return
-            end = position + 4 + size
-            if end > filled:
-                break
-            self._take(buffer[position + 4 : end])
-            position = end
-        self._keep(position)
-
-    def _take(self, frame: memoryview) -> None:
-        (correlation_id,) = LENGTH.unpack_from(frame)
-        entry = self._waiting.pop(correlation_id, None)
-        if entry is None:
-            return
-        flexible, answered = entry
-        try:
-            # No broker of ours has tagged fields in its headers: one zero byte.
-            answered(frame[5 if flexible else 4 :])
-        except Exception:
-            log.exception("an answer of broker %d could not be used", self.node_id)
-            self.abort()
-
-    def _keep(self, position: int) -> None:
-        """Move the beginning of an unfinished frame to the front, into a larger buffer if it needs one."""
-        buffer = self._buffer
-        rest = self._filled - position
-        needed = 0
-        if rest >= 4:
-            needed = min(4 + LENGTH.unpack_from(buffer, position)[0], max(2 * rest, BUFFER_BYTES))
-        if needed > len(buffer):
-            self._buffer = memoryview(bytearray(needed))
-        if rest and (position or self._buffer is not buffer):
-            self._buffer[:rest] = bytes(buffer[position : self._filled])
-        self._filled = rest
-
-
-@cache
-def _headers(api_key: int, version: int) -> tuple[bool, bool]:
-    """Whether the headers of request and response are flexible."""
-    return (
-        schema.request_header_version(api_key, version) >= 2,
-        schema.response_header_version(api_key, version) >= 1,
-    )
+            return await self.answer_of(self.ask(api_key, version, request), CALL_TIMEOUT_S)
+        except ConnectionFailed as error:
+            raise PeerUnreachable(self.node_id, str(error)) from None
 
 
 class Peers:
@@ -246,10 +115,10 @@ class Peers:
             raise PeerUnreachable(node_id, "it is not registered")
         try:
             connection = await self._connect(broker)
-        except OSError as error:
-            if isinstance(error, ConnectionRefusedError):
+        except ConnectionFailed as error:
+            if isinstance(error, NobodyListens):
                 self.suspect(node_id)
-            raise PeerUnreachable(node_id, str(error) or type(error).__name__) from None
+            raise PeerUnreachable(node_id, str(error)) from None
         self._reached[node_id] = broker.incarnation
         return connection
 
@@ -285,21 +154,17 @@ class Peers:
         self.suspect(connection.node_id)
 
     async def _connect(self, broker: BrokerState) -> PeerConnection:
-        endpoint = self._endpoint(broker)
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await loop.create_connection(
-                lambda: PeerConnection(broker.node_id, broker.incarnation, self._client_id),
-                endpoint.host,
-                endpoint.port,
-            )
-        return connection
-
-    def _endpoint(self, broker: BrokerState) -> Endpoint:
         for endpoint in broker.endpoints:
             if self._listener is None or endpoint.listener == self._listener:
-                return endpoint
-        raise OSError(f"it has no listener {self._listener}")
+                return await connect(
+                    lambda address: PeerConnection(
+                        broker.node_id, broker.incarnation, address, self._client_id
+                    ),
+                    endpoint.host,
+                    endpoint.port,
+                    timeout_s=CONNECT_TIMEOUT_S,
+                )
+        raise ConnectionFailed(f"it has no listener {self._listener}")
 
     # Noticing.
 
@@ -338,8 +203,8 @@ class Peers:
                     return
                 try:
                     (await self._connect(broker)).abort()
-                except OSError as error:
-                    reason = str(error) or type(error).__name__
+                except ConnectionFailed as error:
+                    reason = str(error)
                 else:
                     self._reached[node_id] = incarnation
                     return
@@ -376,13 +241,13 @@ class Peers:
             for probe in range(PROBES_MAX):
                 try:
                     connection = await self._connect(broker)
-                except ConnectionRefusedError:
+                except NobodyListens:
                     if self._is_present(broker):
                         log.warning("broker %d is gone: its port is closed", broker.node_id)
                         await self._declare_dead(broker.node_id, broker.incarnation)
                         self._reported[broker.node_id] = (broker.incarnation, broker.epoch)
                     return
-                except (OSError, TimeoutError):
+                except ConnectionFailed:
                     return
                 connection.abort()
                 if probe >= DOUBTS_MAX:

@@ -1,9 +1,9 @@
-"""The leader's side of replication: what each follower was told, what it can be told now, and the fetch with
-which it waits for more.
+"""The leader's side of replication: what it has told each follower, what it can tell now, and the fetch with
+which a follower waits for more.
 
-A session spans all partitions that a follower fetches from this broker. Only those with news are looked at:
-appends and moves of the high watermark put a partition on the session's list, and a fetch reads the list. So
-a fetch costs what it brings, however many partitions the session has.
+A session spans all partitions that a follower fetches from this broker. A fetch looks only at those with
+news: appends and moves of the high watermark put a partition on the session's list, and a fetch reads the
+list. So a fetch costs what it brings, however many partitions the session has.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millrace.broker.replication.throttles import Throttle
 from millrace.core.errors import MillraceError
@@ -36,8 +35,21 @@ HIGH_WATERMARK_DELAY_S: Final = 0.005
 Key = tuple[TopicId, int]
 
 
+class WaitingFetch(Protocol):
+    """A follower's fetch that waits for something to tell."""
+
+    def wake(self) -> None:
+        """There is more to fetch: answer soon."""
+
+    def wake_later(self) -> None:
+        """There is a high watermark to tell: answer within moments."""
+
+    def send_now(self) -> None:
+        """The follower has more to say, or its session is over: answer at once."""
+
+
 class ReplicaTarget:
-    """One partition in a follower's session. Told by the partition what happens there."""
+    """One partition in a follower's session. The partition tells it what happens there."""
 
     __slots__ = (
         "agreed_epoch",
@@ -62,27 +74,35 @@ class ReplicaTarget:
         self.error = 0
         self.diverging: tuple[int, int] | None = None
         self.agreed_epoch = -1
-        """The term in which the follower's log was last found to be a part of the leader's. In any other one
+        """The term in which the follower's log was last found to be a part of the leader's. In any other term
         it may have different records below a high watermark."""
         self.told_high_watermark = -1
         self.follower_start_offset = -1
         """Where the follower's log began when it last asked."""
         self.is_held_back = False
-        """Waits for the quota of its leader; whatever is appended meanwhile, it is told when that is back."""
+        """Whether the follower waits for the leader's quota. It hears of what is appended meanwhile when
+        there is quota again."""
 
     def appended(self) -> None:
-        self.session.has_records(self)
+        session = self.session
+        if self.asked is not None and not self.is_held_back and self not in session.ready:
+            session.ready[self] = None
+            if session.waiting is not None:
+                session.waiting.wake()
 
     def high_watermark_moved(self) -> None:
-        self.session.has_high_watermark(self)
+        session = self.session
+        session.moved[self] = None
+        if session.waiting is not None:
+            session.waiting.wake_later()
 
     def changed(self) -> None:
         self.go_on()
 
     def go_on(self) -> None:
-        """There is quota again, or something that needs none."""
+        """There is quota again, or something to tell that needs none."""
         self.is_held_back = False
-        self.session.has_records(self)
+        self.appended()
 
     @property
     def is_followed(self) -> bool:
@@ -91,8 +111,8 @@ class ReplicaTarget:
         return leadership is not None and self.session.node_id in leadership.replicas
 
     def has_news(self, partition: Partition) -> bool:
-        """Whether there is something to tell beside records. Where the log begins is told until the follower
-        says that it has heard it: whoever deletes records may wait for that."""
+        """Whether there is something to tell beside records. A leader tells where its log begins until the
+        follower says that it has heard it: whoever deletes records may wait for that."""
         partition_log = partition.log
         return (
             partition_log.high_watermark != self.told_high_watermark
@@ -114,40 +134,14 @@ class ReplicaSession:
         self.broker_epoch = broker_epoch
         self.epoch = 1
         self.is_leaving = False
-        """About to stop: nobody waits for it any more."""
+        """Whether the follower is about to stop: then nobody waits for it any more."""
         self.targets: dict[Key, ReplicaTarget] = {}
         self.ready: dict[ReplicaTarget, None] = {}
-        """With records, or an error to tell."""
+        """Those with records, or with an error to tell."""
         self.moved: dict[ReplicaTarget, None] = {}
-        """With a high watermark, or a start, that the follower has not heard of."""
-        self._wake: Callable[[], None] | None = None
-        self._wake_later: Callable[[], None] | None = None
-        self._release: Callable[[], None] | None = None
-
-    def wait(
-        self, *, wake: Callable[[], None], wake_later: Callable[[], None], release: Callable[[], None]
-    ) -> None:
-        """A fetch waits: have it answered soon, within moments, or at once, as things happen."""
-        self._wake, self._wake_later, self._release = wake, wake_later, release
-
-    def wait_over(self) -> None:
-        self._wake = self._wake_later = self._release = None
-
-    def release(self) -> None:
-        """Answer the fetch that waits, if one does: the follower has more to say."""
-        if self._release is not None:
-            self._release()
-
-    def has_records(self, target: ReplicaTarget) -> None:
-        if target.asked is not None and not target.is_held_back and target not in self.ready:
-            self.ready[target] = None
-            if self._wake is not None:
-                self._wake()
-
-    def has_high_watermark(self, target: ReplicaTarget) -> None:
-        self.moved[target] = None
-        if self._wake_later is not None:
-            self._wake_later()
+        """Those with a high watermark, or a start, that the follower has not heard of."""
+        self.waiting: WaitingFetch | None = None
+        """The fetch that waits, if one does; it enters itself here, and takes itself out."""
 
     def end(self) -> None:
         for target in self.targets.values():
@@ -187,7 +181,7 @@ class ReplicaSessions:
         self._chance = chance
         self._sessions: dict[NodeId, ReplicaSession] = {}
         self.throttle = Throttle()
-        """For followers that are not in sync, of the partitions that the settings name."""
+        """Holds back followers that are not in sync, of the partitions that the settings name."""
 
     @property
     def sessions(self) -> tuple[ReplicaSession, ...]:
@@ -196,8 +190,8 @@ class ReplicaSessions:
     def is_replica(self, request: FetchRequest) -> bool:
         """Whether a fetch comes from a broker of the cluster: it knows the epoch of its registration.
 
-        That is no secret, so this keeps mistakes out, not malice: who may speak as a broker is the
-        listener's business as soon as it knows identities."""
+        That is no secret, so this keeps out mistakes, not malice: who may speak as a broker is for the
+        listener to say, as soon as it knows identities."""
         broker = self._metadata.image.brokers.get(NodeId(request.replica_id))
         return (
             broker is not None
@@ -205,16 +199,13 @@ class ReplicaSessions:
             and broker.epoch == request.replica_epoch
         )
 
-    def release(self, node_id: int) -> None:
-        """A broker that waits for an answer sends something new: answer first, since it waits in order."""
-        session = self._sessions.get(NodeId(node_id))
-        if session is not None:
-            session.release()
-
     def enter(self, request: FetchRequest, now_ms: int) -> ReplicaSession:
         """The request's session, brought up to date with what the request says; raises SessionRefused."""
         node_id = NodeId(request.replica_id)
         session = self._sessions.get(node_id)
+        if session is not None and session.waiting is not None:
+            # The follower reads answers in order: the one to its last request goes first.
+            session.waiting.send_now()
         if request.session_epoch <= 0:
             if session is not None:
                 self._end(session)
@@ -244,7 +235,8 @@ class ReplicaSessions:
         return session
 
     def connection_ended(self, session: ReplicaSession) -> None:
-        """Whoever fetched over it comes back soon, or is gone; unless there is nothing left to fetch here."""
+        """The follower comes back soon, or is gone: unless it has nothing left to fetch here, find out
+        which."""
         if self._sessions.get(session.node_id) is session:
             is_follower = any(target.is_followed for target in session.targets.values())
             self._end(session)
@@ -257,7 +249,8 @@ class ReplicaSessions:
         for target in session.targets.values():
             self.throttle.forget(target)
         session.end()
-        session.release()
+        if session.waiting is not None:
+            session.waiting.send_now()
 
     def _forget(self, session: ReplicaSession, key: Key) -> None:
         target = session.targets.pop(key, None)
@@ -311,8 +304,13 @@ class ReplicaSessions:
         if partition.leadership is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
-            partition.check_epoch(asked.current_leader_epoch)
-            if asked.last_fetched_epoch >= 0:
+            if asked.current_leader_epoch != partition.leader_epoch:
+                partition.check_epoch(asked.current_leader_epoch)
+            if asked.last_fetched_epoch >= 0 and not (
+                # What this term has written is ours, as far as it goes.
+                asked.last_fetched_epoch == partition.leader_epoch
+                and asked.fetch_offset <= partition.log.log_end_offset
+            ):
                 target.diverging = partition.divergence(asked.last_fetched_epoch, asked.fetch_offset)
                 if target.diverging is not None:
                     return 0
@@ -375,7 +373,7 @@ class ReplicaSessions:
         if not is_current and not target.error:
             target.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if target.error:
-            # Told once; the follower names the partition again when it thinks that things have changed.
+            # The follower is told once; it names the partition again when it thinks that things have changed.
             target.asked = None
             start = -1 if partition is None else partition.log.log_start_offset
             return PartitionData(target.index, target.error, -1, -1, start)
@@ -395,7 +393,9 @@ class ReplicaSessions:
             # A batch that is larger than what is left goes whole, or it would never go.
             min_one = True
         try:
-            found = partition.read_for_replica(asked.fetch_offset, limit, min_one=min_one)
+            # Up to the end of the log, committed or not.
+            end_offset = partition.log.log_end_offset
+            found = partition.log.read(asked.fetch_offset, limit, end_offset, min_one)
         except OffsetOutOfRange:
             target.asked = None
             start = partition.log.log_start_offset
@@ -409,7 +409,7 @@ class ReplicaSessions:
             return PartitionData(target.index, code, -1, -1, partition.log.log_start_offset)
         if found.size_bytes == 0:
             if partition.log.log_end_offset > asked.fetch_offset:
-                # It did not fit any more: first in line next time.
+                # The records did not fit any more: they are the first to be sent next time.
                 target.session.ready[target] = None
                 return None
             return self._data(target, partition)
@@ -443,5 +443,5 @@ class ReplicaSessions:
 
 
 def steady_ms() -> int:
-    """For durations: how long a follower has been behind."""
+    """The loop's time in milliseconds, for durations: how long a follower has been behind."""
     return int(asyncio.get_running_loop().time() * 1000)

@@ -30,18 +30,19 @@ class ReplicationSettings:
     """How this broker follows others and is followed."""
 
     listener: str | None = None
-    """By whose address other brokers are reached; None for the first that they have."""
+    """The listener at whose address other brokers are reached; None for the first that they have."""
     lag_ms_max: int
     """How long a follower may be behind and still count as in sync."""
     fetcher: FetcherSettings
     leader_bytes_per_second: int
     follower_bytes_per_second: int
     new_broker_bytes_per_second: int
-    """For the replicas that a new broker gets as its share."""
+    """The rate for the replicas that a new broker gets as its share."""
 
 
 class Replication:
-    """Constructing it starts nothing: partitions may be given roles before `start`."""
+    """Replicates the partitions of this broker from and to others. Constructing it starts nothing: partitions
+    may be given roles before `start`."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Replication:
             lambda: metadata.image,
             node_id=node_id,
             listener=settings.listener,
-            declare_dead=self._declare_dead,
+            declare_dead=metadata.declare_dead,
             failures=background.failures,
         )
         self.throttles = FollowerThrottles(lambda: metadata.image, node_id)
@@ -86,7 +87,8 @@ class Replication:
         )
 
     def start(self) -> None:
-        """When this broker can be reached itself: others take a closed port for a dead broker."""
+        """Begin to fetch, once this broker can be reached itself: others take a closed port for a dead
+        broker."""
         self.reconfigure(self._settings)
         self._metadata.subscribe(self.peers.image_changed)
         self._metadata.subscribe(self._image_changed)
@@ -119,7 +121,8 @@ class Replication:
             self.isr.check_all()
 
     def throttles_changed(self) -> None:
-        """A topic's settings may name other replicas now: who waits finds out whether it still has to."""
+        """A topic's settings may name other replicas now: those that wait find out whether they still have
+        to."""
         self.sessions.throttle.let_go()
         self.throttles.named.let_go()
 
@@ -132,7 +135,7 @@ class Replication:
         return topic.partitions[partition.index]
 
     def lead(self, partition: Partition, state: PartitionState) -> None:
-        """Lead a partition with several replicas, or take over what is new of them."""
+        """Lead a partition with several replicas, or take over what is new about them."""
         self.fetchers.unfollow(partition)
         leadership = partition.leadership
         now_ms = steady_ms()
@@ -165,9 +168,6 @@ class Replication:
         self.fetchers.unfollow(partition)
 
     # Facts, as they are now.
-
-    async def _declare_dead(self, node_id: NodeId, incarnation: str) -> None:
-        await self._metadata.declare_dead(node_id, incarnation)
 
     def _broker_epoch(self) -> int:
         broker = self._metadata.image.brokers.get(self._node_id)

@@ -1,7 +1,7 @@
-"""Holds replication to a rate: who may go on now, who waits, and the timer that lets them go on.
+"""Holds replication to a rate: says who may go on now, and lets those go on later who have to wait.
 
-In each direction there is one quota and a queue of those who found it used up. They are let go in the order
-in which they came, so that no partition is left behind, and by a timer, so that nobody has to ask again.
+In each direction there is one quota and a queue of those who found it used up. A timer lets them go on, so
+that nobody has to ask again, and in the order in which they came, so that no partition is left behind.
 Replicas in sync are never held back: they would hold up producers.
 """
 
@@ -17,7 +17,7 @@ from millrace.replica.partition import Partition
 from millrace.replica.quota import ReplicationQuota
 
 WAIT_S_MIN: Final = 0.005
-"""Timers are not finer than that; one that fired too early would only be set again."""
+"""Timers are not finer than this; a timer that fired too early would only be set again."""
 
 
 class Throttle:
@@ -43,8 +43,8 @@ class Throttle:
 
     @property
     def passed_bytes(self) -> int:
-        """What was taken, as a count that only grows: a follower takes all that it asks for, and gives back
-        what does not come."""
+        """The bytes taken, as a count that only grows. The count itself may fall, because a follower takes
+        all that it asks for and gives back what does not come."""
         self._passed_bytes = max(self._passed_bytes, self.taken_bytes)
         return self._passed_bytes
 
@@ -54,7 +54,7 @@ class Throttle:
 
     @property
     def waited_s(self) -> float:
-        """How long all who ever waited did, also those who still do."""
+        """How long all have waited together, those who still wait included."""
         self._count_wait()
         return self._waited_s
 
@@ -62,17 +62,17 @@ class Throttle:
         if rate == self._quota.rate:
             return
         self._quota.set_rate(rate, asyncio.get_running_loop().time())
-        # They find out themselves how long the new rate lets them wait.
+        # Those who wait find out themselves how long they have to with the new rate.
         self.let_go()
 
     def available(self) -> int:
-        """How many bytes may be taken now; 0 while anybody waits, who comes first."""
+        """How many bytes may be taken now; 0 while anybody waits, since those who wait come first."""
         if self._timer is not None:
             return 0
         return self._quota.available(asyncio.get_running_loop().time())
 
     def take(self, size_bytes: int) -> None:
-        """Also more than was available, for a batch that is larger."""
+        """Take bytes, also more than are available, for a batch that is larger."""
         self.taken_bytes += size_bytes
         self._quota.take(size_bytes)
 
@@ -95,7 +95,7 @@ class Throttle:
             del self._waiting[who]
 
     def let_go(self) -> None:
-        """All who wait look again, now."""
+        """Let all who wait look again, now."""
         if self._waiting:
             self._count_wait()
         if self._timer is not None:
@@ -110,7 +110,7 @@ class Throttle:
         self.let_go()
 
     def _count_wait(self) -> None:
-        """Before anybody comes or goes."""
+        """Add up the wait so far, before anybody comes or goes."""
         now_s = asyncio.get_running_loop().time()
         self._waited_s += len(self._waiting) * (now_s - self._waited_until_s)
         self._waited_until_s = now_s
@@ -126,10 +126,10 @@ class FollowerThrottles:
         self.named = Throttle()
         self.arriving = Throttle()
         self.is_on = False
-        """Whether anybody may be held back at all: all that a fetch looks at while nobody is."""
+        """Whether any follower may be held back at all. While none may, a fetch looks at nothing else."""
 
     def refresh(self) -> None:
-        """Rates, or the brokers that are being filled, are not what they were."""
+        """Rates have changed, or the brokers that are being filled."""
         self.is_on = self.named.is_limited or self._node_id in self._image().filling
 
     def of(self, partition: Partition) -> Throttle | None:

@@ -1,5 +1,5 @@
 """Puts the markers of ended transactions where they belong: into a partition's log, and for
-`__consumer_offsets` through the groups that have offsets waiting for it."""
+`__consumer_offsets` through the groups that have offsets waiting for the marker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from millrace.broker.transactions.remote_transactions import PartitionGone
+from millrace.broker.transactions.remote_transactions import MarkerReport, PartitionGone
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicPartition
@@ -21,21 +21,12 @@ from millrace.replica.partitions import Partitions
 
 log = logging.getLogger(__name__)
 
-Settled = Callable[[MillraceError | None], None]
-
 
 class NotHere(MillraceError):
-    """The partition exists, and is not led by this broker."""
+    """The partition exists, but this broker does not lead it."""
 
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(f"this broker does not lead {partition}")
-
-
-class Gone(MillraceError):
-    """There is no such partition, perhaps not any more."""
-
-    def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"there is no {partition}")
 
 
 class OtherBrokers(Protocol):
@@ -43,11 +34,13 @@ class OtherBrokers(Protocol):
 
     def leader_elsewhere(self, place: TopicPartition) -> NodeId | None: ...
     def write_marker(
-        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, settled: Settled
+        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, report: MarkerReport
     ) -> None: ...
 
 
 class Markers:
+    """Writes markers, for coordinators here and on other brokers."""
+
     def __init__(
         self,
         metadata: Metadata,
@@ -65,67 +58,66 @@ class Markers:
     def write_for_coordinator(
         self, place: TopicPartition, marker: EndMarker, written: Callable[[bool], None]
     ) -> None:
-        """As a coordinator wants it: done, which a partition that is gone or knows better is too, or not."""
+        """Write a marker wherever its partition is led. `written` hears whether that is done, as it also is
+        where the partition is gone or knows of a newer epoch."""
 
-        def settled(error: MillraceError | None) -> None:
-            is_done = error is None or isinstance(
-                error, Gone | PartitionGone | ProducerFenced | CoordinatorFenced
-            )
+        def report(error: MillraceError | None) -> None:
+            is_done = error is None or isinstance(error, PartitionGone | ProducerFenced | CoordinatorFenced)
             if error is not None:
-                # What is tried again many times a second is told only to who asks for it.
+                # A marker may be tried again many times a second, which only those hear of who debug.
                 level = logging.INFO if is_done else logging.DEBUG
                 log.log(level, "%s: no marker for producer %d: %s", place, marker.producer_id, error)
             written(is_done)
 
         leader_id = None if self._others is None else self._others.leader_elsewhere(place)
         if self._others is not None and leader_id is not None:
-            self._others.write_marker(leader_id, place, marker, settled)
+            self._others.write_marker(leader_id, place, marker, report)
         else:
-            self.write(place, marker, settled)
+            self.write(place, marker, report)
 
-    def write_for_peer(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
+    def write_for_peer(self, place: TopicPartition, marker: EndMarker, report: MarkerReport) -> None:
         """As `write`, for a coordinator on another broker: it hears at once of a partition in which nothing
-        can be committed, because until it is answered its connection carries no other answer."""
+        can be committed, because its connection carries no other answer before this one."""
         partition = self._partitions.find(*place)
         try:
             if partition is not None and partition.is_leader:
                 partition.refuse_if_too_few_replicas()
         except MillraceError as error:
-            settled(error)
+            report(error)
             return
-        self.write(place, marker, settled)
+        self.write(place, marker, report)
 
-    def write(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
-        """Write a marker here; `settled` is called when it is committed, at once if it can be."""
+    def write(self, place: TopicPartition, marker: EndMarker, report: MarkerReport) -> None:
+        """Write a marker here, and report when it is committed."""
         partition = self._partitions.find(*place)
         if partition is None or not partition.is_leader:
             is_known = self._metadata.image.partition(*place) is not None
-            settled(NotHere(place) if is_known else Gone(place))
+            report(NotHere(place) if is_known else PartitionGone(place))
             return
         try:
             if partition.needs_marker(marker):
                 if place.topic == OFFSETS_TOPIC:
-                    self._write_to_groups(place, marker, settled)
+                    self._write_to_groups(place, marker, report)
                     return
                 partition.append_marker(marker, self._clock.wall_ms())
         except MillraceError as error:
-            settled(error)
+            report(error)
             return
-        # Also one that is there already, from an earlier attempt, counts only when it is committed.
+        # A marker that is there already, from an earlier attempt, also counts only when it is committed.
         end_offset = partition.log.log_end_offset
         if partition.log.high_watermark >= end_offset:
-            settled(None)
+            report(None)
             return
         partition.waiting_produces.add(
-            end_offset, lambda is_there: settled(None if is_there else NotHere(place))
+            end_offset, lambda is_there: report(None if is_there else NotHere(place))
         )
 
-    def _write_to_groups(self, place: TopicPartition, marker: EndMarker, settled: Settled) -> None:
+    def _write_to_groups(self, place: TopicPartition, marker: EndMarker, report: MarkerReport) -> None:
         outcome = self._groups.runtime.submit(place.partition, EndOffsetTransaction(marker))
         if isinstance(outcome, asyncio.Future):
-            outcome.add_done_callback(lambda done: settled(_error_in(done.result())))
+            outcome.add_done_callback(lambda done: report(_error_in(done.result())))
         else:
-            settled(_error_in(outcome))
+            report(_error_in(outcome))
 
 
 def _error_in(outcome: object) -> MillraceError | None:

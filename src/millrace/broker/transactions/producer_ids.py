@@ -10,6 +10,8 @@ from millrace.core.ids import ProducerId
 
 
 class ProducerIdBlocks(Protocol):
+    """Where the ids of the whole cluster come from: the metadata."""
+
     async def allocate_producer_ids(self) -> range:
         """A block of ids that nobody else ever gets."""
 

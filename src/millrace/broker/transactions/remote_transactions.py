@@ -1,7 +1,7 @@
 """Transactions that reach over several brokers: markers for partitions that others lead, and questions to
 coordinators that live elsewhere.
 
-Nothing here is remembered beyond its request: whoever asks tries again, and finds the leader of then.
+Nothing here outlives its request: whoever asked tries again, and finds the leader that there is by then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicPartition
 from millrace.log.errors import CoordinatorFenced, ProducerFenced
 from millrace.log.state.transactions import EndMarker
+from millrace.metadata.image import NO_LEADER
 from millrace.metadata.service import Metadata
 from millrace.transactions.commands import DONE, Identity
 from millrace.transactions.errors import (
@@ -48,14 +49,15 @@ MARKERS_VERSION: Final = 2
 ADD_VERSION: Final = 5
 MARKERS_PER_REQUEST: Final = 500
 
-MarkerSettled = Callable[[MillraceError | None], None]
+MarkerReport = Callable[[MillraceError | None], None]
+"""Hears what became of a marker: None when it is committed, else why it is not."""
 
 
 class PartitionGone(MillraceError):
-    """The broker that should have the partition knows of none: it was deleted."""
+    """There is no such partition, perhaps not any more."""
 
     def __init__(self, place: TopicPartition) -> None:
-        super().__init__(f"there is no {place} any more")
+        super().__init__(f"there is no {place}")
 
 
 class MarkerRefused(MillraceError):
@@ -66,12 +68,25 @@ class MarkerRefused(MillraceError):
 
 
 class _Letter(NamedTuple):
+    """A marker for another broker."""
+
     place: TopicPartition
     marker: EndMarker
-    settled: MarkerSettled
+    report: MarkerReport
+
+
+class _Question(NamedTuple):
+    """Whether a transaction has partitions, for its coordinator; with `adds` a request to add them."""
+
+    transactional_id: str
+    producer: Identity
+    places: Sequence[TopicPartition]
+    adds: bool
 
 
 class RemoteTransactions:
+    """What this broker asks of others for the sake of transactions."""
+
     def __init__(
         self,
         metadata: Metadata,
@@ -85,21 +100,22 @@ class RemoteTransactions:
         self._node_id = node_id
         self._start_task = start_task
         self._letters: dict[NodeId, list[_Letter]] = {}
-        """To be sent."""
+        """The markers to be sent, by the leader that they are for."""
         self._under_way: dict[NodeId, None] = {}
-        """To whom a request is on its way, or about to be."""
+        """The leaders to which a request is on its way, or about to be."""
 
     # Markers.
 
     def leader_elsewhere(self, place: TopicPartition) -> NodeId | None:
         """Who leads a partition, if it is another broker."""
         state = self._metadata.image.partition(*place)
-        if state is None or state.leader < 0 or state.leader == self._node_id:
-            return None
-        return state.leader
+        return None if state is None else self._if_other(state.leader)
+
+    def _if_other(self, leader: NodeId) -> NodeId | None:
+        return None if leader in (NO_LEADER, self._node_id) else leader
 
     def write_marker(
-        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, settled: MarkerSettled
+        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, report: MarkerReport
     ) -> None:
         """Send a marker to the partition's leader, together with others of this turn of the loop, or with
         those that come while an earlier request is under way: the leader handles one after the other."""
@@ -109,7 +125,7 @@ class RemoteTransactions:
             if leader_id not in self._under_way:
                 self._under_way[leader_id] = None
                 asyncio.get_running_loop().call_soon(self._post, leader_id)
-        letters.append(_Letter(place, marker, settled))
+        letters.append(_Letter(place, marker, report))
 
     def _post(self, leader_id: NodeId) -> None:
         self._start_task(self._deliver_all(leader_id, self._letters.pop(leader_id)))
@@ -119,17 +135,17 @@ class RemoteTransactions:
             some = letters[first : first + MARKERS_PER_REQUEST]
             for letter, error in zip(some, await self._deliver(leader_id, some), strict=True):
                 try:
-                    letter.settled(error)
+                    letter.report(error)
                 except Exception:
-                    # A bug of one who waited: the others wait as well.
-                    log.exception("%s: what became of a marker could not be told", letter.place)
+                    # A bug in one report must not keep the others from being made.
+                    log.exception("%s: the report of a marker failed", letter.place)
         if leader_id in self._letters:
             self._post(leader_id)
         else:
             del self._under_way[leader_id]
 
     async def _deliver(self, leader_id: NodeId, letters: Sequence[_Letter]) -> Sequence[MillraceError | None]:
-        """What became of each of them."""
+        """Send markers in one request; return what became of each."""
         request = WriteTxnMarkersRequest(markers=[_as_message(letter) for letter in letters])
         try:
             response = await self._peers.call(
@@ -138,7 +154,7 @@ class RemoteTransactions:
         except PeerUnreachable as error:
             return [error] * len(letters)
         except Exception as bug:
-            # Whatever it is: they are tried again, and those behind them must leave.
+            # Whatever it is: these markers are tried again, and those behind them must leave.
             log.exception("markers could not be sent to broker %d", leader_id)
             return [MarkerRefused(letter.place, repr(bug)) for letter in letters]
         codes = [
@@ -153,10 +169,8 @@ class RemoteTransactions:
     # Coordinators.
 
     def is_elsewhere(self, transactions: Transactions, transactional_id: str) -> bool:
-        index = transactions.partition_of(transactional_id)
-        if index is None:
-            return False
-        return self.leader_elsewhere(TopicPartition(TRANSACTION_TOPIC, index)) is not None
+        """Whether another broker coordinates a transactional id."""
+        return self._if_other(transactions.topic.leader_of(transactional_id)) is not None
 
     def ask(
         self,
@@ -170,41 +184,25 @@ class RemoteTransactions:
         """Have another broker's coordinator add the partitions to the transaction, or say whether it has
         them. Its refusals are values, like those of a coordinator here."""
         answer: Answer = asyncio.get_running_loop().create_future()
-        self._start_task(self._ask(transactions, transactional_id, producer, places, adds, answer))
+        question = _Question(transactional_id, producer, places, adds)
+        self._start_task(self._ask(transactions, question, answer))
         return answer
 
-    async def _ask(
-        self,
-        transactions: Transactions,
-        transactional_id: str,
-        producer: Identity,
-        places: Sequence[TopicPartition],
-        adds: bool,
-        answer: Answer,
-    ) -> None:
+    async def _ask(self, transactions: Transactions, question: _Question, answer: Answer) -> None:
         outcome: Outcome = CoordinatorNotAvailable("the coordinator did not answer")
         try:
-            outcome = await self._outcome(transactions, transactional_id, producer, places, adds)
+            outcome = await self._outcome(transactions, question)
         except PeerUnreachable as error:
             outcome = CoordinatorNotAvailable(str(error))
         finally:
             if not answer.done():
                 answer.set_result(outcome)
 
-    async def _outcome(
-        self,
-        transactions: Transactions,
-        transactional_id: str,
-        producer: Identity,
-        places: Sequence[TopicPartition],
-        adds: bool,
-    ) -> Outcome:
-        index = transactions.partition_of(transactional_id)
-        leader = None
-        if index is not None:
-            leader = self.leader_elsewhere(TopicPartition(TRANSACTION_TOPIC, index))
+    async def _outcome(self, transactions: Transactions, question: _Question) -> Outcome:
+        transactional_id, producer, places, adds = question
+        leader = self._if_other(transactions.topic.leader_of(transactional_id))
         if leader is None:
-            return NotCoordinator(f"{TRANSACTION_TOPIC}-{index}")
+            return NotCoordinator(f"{TRANSACTION_TOPIC}-{transactions.partition_of(transactional_id)}")
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for topic, partition in places:
             topics.setdefault(topic, AddPartitionsToTxnTopic(name=topic)).partitions.append(partition)
@@ -227,7 +225,7 @@ class RemoteTransactions:
             for result in topic_result.results_by_partition
         ]
         code = response.error_code or next((code for code in codes if code), 0)
-        return DONE if code == 0 else _coordinator_error(transactional_id, producer, places, code)
+        return DONE if code == 0 else _coordinator_error(question, code)
 
 
 def _as_message(letter: _Letter) -> WritableTxnMarker:
@@ -257,9 +255,8 @@ def _marker_error(letter: _Letter, code: int) -> MillraceError | None:
             return MarkerRefused(place, f"error {code}")
 
 
-def _coordinator_error(
-    transactional_id: str, producer: Identity, places: Sequence[TopicPartition], code: int
-) -> MillraceError:
+def _coordinator_error(question: _Question, code: int) -> MillraceError:
+    transactional_id, producer, places, _ = question
     match code:
         case ErrorCode.CONCURRENT_TRANSACTIONS:
             return TransactionEnding(transactional_id)

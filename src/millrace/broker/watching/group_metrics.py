@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 
 class GroupLagFigures(NamedTuple):
+    """How far a group is behind in one partition."""
+
     group: str
     topic: str
     partition: str
@@ -21,6 +23,8 @@ class GroupLagFigures(NamedTuple):
 
 
 class MemberFigures(NamedTuple):
+    """When a member last gave a sign of life."""
+
     group: str
     member: str
     client: str
@@ -30,7 +34,8 @@ class MemberFigures(NamedTuple):
 
 
 class GroupFigures(NamedTuple):
-    """Groups by (type, state), members by group, and what each partition and member is about."""
+    """How many groups there are by (type, state), how many members by group, and the figures of each
+    partition and member."""
 
     counts: dict[tuple[str, str], int]
     members_by_group: dict[str, int]

@@ -20,25 +20,29 @@ if TYPE_CHECKING:
     from millrace.metadata.image import Image
 
 LISTED_MAX: Final = 1_000
-"""Groups in one answer; `after` asks for those behind."""
+"""How many groups one answer lists; `after` asks for those behind."""
 
 FetchTimes = Callable[[], Mapping[tuple[str, str], int]]
 """When each (client id, host) last fetched records, as far as its connections are still open."""
 
 
 class MemberHealth(NamedTuple):
+    """One member of a group, and when it was last heard of."""
+
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
     last_heartbeat_ms: int | None
     last_fetch_ms: int | None
-    """Of the client id on that host: a fetch does not say for which member it is."""
+    """When the client id on that host last fetched: a fetch does not say for which member it is."""
     last_commit_ms: int | None
     partitions: Mapping[str, Sequence[int]]
 
 
 class PartitionReport(NamedTuple):
+    """One partition that a group has committed to or that a member has."""
+
     topic: str
     partition: int
     committed: CommittedOffset | None
@@ -47,12 +51,16 @@ class PartitionReport(NamedTuple):
 
 
 class GroupReport(NamedTuple):
+    """A group with its members and partitions."""
+
     group: Group
     members: list[MemberHealth]
     partitions: list[PartitionReport]
 
 
 class GroupReports:
+    """Reports on the groups that this broker coordinates."""
+
     def __init__(
         self,
         groups: Groups,

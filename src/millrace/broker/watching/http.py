@@ -1,5 +1,5 @@
-"""The small HTTP port for machines that watch the broker: metrics, health and readiness. GET only, no
-state."""
+"""The small HTTP port for machines that watch the broker: metrics, health and readiness. It serves GET alone
+and keeps no state."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ HEADERS_BYTES_MAX: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
+    """What a handler answers."""
+
     status: int
     body: bytes
     content_type: str = "application/json"
@@ -105,7 +107,7 @@ class HttpServer:
         handler = self._paths.get(path)
         if handler is not None:
             return await handler()
-        # A name may hold any character, so it is taken apart before it is decoded, and never after.
+        # A name may hold any character, so the path is taken apart before it is decoded, and never after.
         collection, _, name = (path, "", None) if path in self._collections else path.rpartition("/")
         serve = self._collections.get(collection)
         if serve is None or name == "":

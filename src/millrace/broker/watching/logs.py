@@ -61,7 +61,8 @@ def set_up(level: str, style: str) -> None:
 
 
 def change_level(before: str, level: str) -> None:
-    """Set another level, if it is another one: what was set for single loggers is to stay otherwise."""
+    """Set the level if it differs from the one before. If it does not, what was set for our logger while the
+    broker ran stays."""
     if level != before:
         logging.getLogger(OURS).setLevel(level.upper())
 

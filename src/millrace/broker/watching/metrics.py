@@ -1,7 +1,6 @@
-"""The broker's figures in Prometheus' terms, put together when somebody asks; the hot path only counts.
+"""The broker's figures in Prometheus' terms, put together when somebody asks; requests only count.
 
-The numbers are read on the loop, in one step, and rendered in a thread: thousands of partitions make a
-long page.
+The loop reads the numbers in one step, and a thread renders them: thousands of partitions make a long page.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 _ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 PlainFigures = Mapping[str, tuple[str, float]]
-"""What a figure says and its value, by its name."""
+"""The text and the value of each figure, by its name."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -109,7 +108,7 @@ class BrokerMetrics:
         background_failures: Failures,
         lanes: Lanes | None = None,
     ) -> None:
-        """`gauges` and `counters` are what others have to tell beside what is read here."""
+        """`gauges` and `counters` give what others have to tell beside what is read here."""
         self._server = server
         self._services = services
         self._more_gauges = gauges
@@ -202,7 +201,7 @@ class BrokerMetrics:
 
 def render(figures: Figures) -> bytes:
     """The figures in the text format that Prometheus reads."""
-    # Imported here: only a broker that is scraped pays for it.
+    # Imported here, so that only a broker whose metrics are read pays for it.
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
 

@@ -17,8 +17,8 @@ _STARTING = HttpResponse(503, b'{"error":"the broker is starting"}\n')
 
 
 class Pages:
-    """There from the first moment: health and readiness tell how the start goes, the rest begins with
-    `open`."""
+    """The pages are there from the first moment: health and readiness tell how the start goes, the others
+    answer after `open`."""
 
     def __init__(self, directories: LogDirectories, readiness: Readiness) -> None:
         self._directories = directories
@@ -27,7 +27,7 @@ class Pages:
         self._reports: GroupReports | None = None
 
     def open(self, metrics: BrokerMetrics, reports: GroupReports) -> None:
-        """The broker serves: there is something to tell of."""
+        """Show all pages from now on, since the broker serves."""
         self._metrics = metrics
         self._reports = reports
 

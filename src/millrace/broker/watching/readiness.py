@@ -1,4 +1,4 @@
-"""How far the broker has come: starting, recovering its logs, ready, stopping. Told by /readyz."""
+"""How far the broker has come: starting, recovering its logs, ready, stopping. The page /readyz tells it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from millrace.log.directories.survey import LoadProgress
 
 @dataclass(slots=True)
 class Readiness:
+    """The phase in which the broker is, and how many logs it has loaded."""
+
     phase: str = "starting"
     logs_loaded: int = 0
     logs_total: int = 0

@@ -1,4 +1,4 @@
-"""Replication that is held to a rate in Prometheus' terms."""
+"""What replication is held to, and how long replicas wait for it, in Prometheus' terms."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class ThrottleFigures(NamedTuple):
+    """One throttle, its rate and those whom it holds back."""
+
     throttle: str
     rate: int | None
     """None without a limit."""
@@ -23,7 +25,8 @@ class ThrottleFigures(NamedTuple):
 
 
 def throttles_of(replication: Replication) -> dict[str, Throttle]:
-    """By whom they hold back: what this broker sends, fetches, and fetches because it is new."""
+    """The throttles by what they hold back: what this broker sends, fetches, and fetches because it is
+    new."""
     return {
         "leader": replication.sessions.throttle,
         "follower": replication.throttles.named,

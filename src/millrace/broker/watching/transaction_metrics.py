@@ -12,15 +12,17 @@ if TYPE_CHECKING:
 
 
 _NEVER_STORED: Final = (State.Dead, State.PrepareEpochFence)
-"""They have numbers in Kafka, and nothing here gets into them."""
+"""Kafka has numbers for these states, but no transaction here gets into them."""
 
 
 class TransactionFigures(NamedTuple):
+    """The transactions of this broker, counted and timed."""
+
     counts: dict[str, int]
     """Transactional ids by the state of their transaction."""
     oldest_open_s: float
     oldest_ending_s: float
-    """Since it was decided; 0 if every transaction that has ended is complete."""
+    """How long ago its end was decided; 0 if every transaction that has ended is complete."""
     markers: int
 
 

@@ -21,9 +21,9 @@ COMMAND: Final = broker
 @click.argument("node_id", type=click.IntRange(min=0), metavar="N")
 @broker_options
 def unregister(node_id: int, **address: Any) -> None:
-    """Have the cluster forget broker N, which is down for good and holds nothing any more.
+    """Make the cluster forget broker N, which is down for good and holds nothing any more.
 
-    It is refused while the broker runs or holds replicas. Should the broker be started again after all, it
+    The command refuses while the broker runs or holds replicas. If the broker is started again after all, it
     joins as a new one.
     """
     from millrace.cli import broker_requests

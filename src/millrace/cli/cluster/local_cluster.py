@@ -18,10 +18,10 @@ from typing import Any, Final
 import orjson
 
 from millrace.cli.broker_requests import Connection
-from millrace.cli.clients import RequestFailed
 from millrace.cli.cluster import local_processes
 from millrace.cli.cluster.etcd import etcd_command
 from millrace.cli.cluster.local_processes import LocalProcess
+from millrace.client.errors import ConnectionFailed
 from millrace.core.errors import MillraceError
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.metadata import MetadataRequest
@@ -36,7 +36,7 @@ _SERVE: Final = "from millrace.cli.main import main; main()"
 
 
 class ClusterError(MillraceError):
-    """Something with the local cluster that its user has to know."""
+    """The local cluster cannot do what was asked; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,8 @@ class Node:
 
 @dataclass(slots=True, kw_only=True)
 class LocalCluster:
+    """The brokers and the etcd that were started from one directory, as its file remembers them."""
+
     directory: Path
     base_port: int
     nodes: list[Node]
@@ -113,7 +115,7 @@ class LocalCluster:
             raise ClusterError(f"{path} is not what `millrace cluster up` wrote: {error!r}") from error
 
     def set(self, settings: Mapping[str, str]) -> bool:
-        """Keep settings for all brokers that are started from now on; whether any of them is new."""
+        """Keep settings for all brokers that are started from now on; return whether any of them is new."""
         changed = {**self.settings, **settings}
         is_new = changed != self.settings
         if is_new:
@@ -122,7 +124,7 @@ class LocalCluster:
         return is_new
 
     def delete_data(self) -> None:
-        """Of a cluster that is down: what it has made, and nothing else that lies in its directory."""
+        """Delete what a cluster that is down has made, and nothing else that lies in its directory."""
         names = ["etcd", *(f"broker-{node.node_id}" for node in self.nodes)]
         for name in names:
             if (self.directory / name).exists():
@@ -136,7 +138,7 @@ class LocalCluster:
 
     @property
     def is_running(self) -> bool:
-        """Whether any of its processes is there."""
+        """Whether any of its processes is alive."""
         return any(node.is_running for node in self.nodes) or (
             self.etcd is not None and self.etcd.is_running()
         )
@@ -155,7 +157,7 @@ class LocalCluster:
         self._wait("etcd", self.etcd, output, lambda: _answers(self.etcd_port, "/health"))
 
     def start_brokers(self) -> list[int]:
-        """Start those that do not run; their ids."""
+        """Start the brokers that do not run, and return their ids."""
         started = []
         for place, node in enumerate(self.nodes):
             if node.is_running:
@@ -209,7 +211,7 @@ class LocalCluster:
     # Stopping.
 
     def stop(self) -> list[str]:
-        """Everything, brokers first; what had to be killed."""
+        """Stop everything, brokers first, and return what had to be killed."""
         running = [(f"broker {node.node_id}", node.process) for node in self.nodes if node.is_running]
         killed = _stop_all(running)
         if self.etcd is not None and self.etcd.is_running():
@@ -232,18 +234,18 @@ class Standing:
 
 
 def standings(cluster: LocalCluster) -> tuple[dict[int, Standing], int, int]:
-    """By broker, as the first one that answers has it; then how many partitions have no leader, and how many
-    lack replicas in sync."""
+    """What the first broker that answers says of each one; then how many partitions have no leader, and how
+    many lack replicas in sync."""
     for node in cluster.nodes:
         if not node.is_running:
             continue
         try:
             connection = Connection(HOST, node.port, 5.0)
-        except RequestFailed:
+        except ConnectionFailed:
             continue
         try:
             answer = connection.ask(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=None))
-        except RequestFailed:
+        except ConnectionFailed:
             continue
         finally:
             connection.close()
@@ -282,7 +284,7 @@ def _count(answer: Any) -> tuple[dict[int, Standing], int, int]:
 
 
 def plan_nodes(count: int, *, base_port: int, workers_per_host: int) -> list[Node]:
-    """Brokers 1, 2, ...; so many on each pretended host, which is their rack."""
+    """Brokers 1, 2, ...; `workers_per_host` of them share a pretended host, which is their rack."""
     return [
         Node(
             node_id=place + 1,
@@ -338,7 +340,7 @@ def _require_free(port: int, what: str) -> None:
 
 
 def _clean_environment() -> Mapping[str, str]:
-    """Without settings that were meant for a single broker, which all of them would share."""
+    """The environment without settings that were meant for a single broker: all would share them."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
 
 

@@ -1,5 +1,5 @@
-"""Processes that outlive the command that started them: known again by pid and time of start, so that a pid
-that somebody else has now is never touched."""
+"""Processes that outlive the command that started them. We know them again by pid and time of start, so that
+we never touch a pid that another process has by now."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import Final
 
 _START_TIME_FIELD: Final = 19
-"""In /proc/<pid>/stat, counted from behind the name of the program."""
+"""Its place in /proc/<pid>/stat, counted from behind the name of the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalProcess:
+    """One process, told from a later one with the same pid by its time of start."""
+
     pid: int
     started: str
-    """The kernel's ticks at its start."""
+    """The kernel's ticks when it started."""
 
     def is_running(self) -> bool:
         return _start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> bool:
-        """Whether it was there to be told."""
+        """Send a signal; False if the process is gone."""
         if not self.is_running():
             return False
         os.kill(self.pid, number)
@@ -43,7 +45,7 @@ class LocalProcess:
 
 
 def start(words: Sequence[str], *, output: Path, environment: Mapping[str, str]) -> LocalProcess:
-    """Start it apart from this terminal, with its output appended to a file."""
+    """Start a process apart from this terminal, with its output appended to a file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("ab") as file:
         process = subprocess.Popen(
@@ -54,7 +56,7 @@ def start(words: Sequence[str], *, output: Path, environment: Mapping[str, str])
             start_new_session=True,
             env=dict(environment),
         )
-    # It is to live on, and nobody waits for it here.
+    # The process is to live on, and nobody waits for it here.
     process.returncode = 0
     return LocalProcess(process.pid, _start_time(process.pid) or "")
 

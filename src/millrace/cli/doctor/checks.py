@@ -35,6 +35,8 @@ _NETWORK_FILESYSTEMS: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "glus
 
 
 class Status(StrEnum):
+    """How a check came out; FAIL means that a broker would not work."""
+
     OK = "OK"
     WARN = "WARN"
     FAIL = "FAIL"
@@ -42,6 +44,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """What one check found, and what to do about it."""
+
     check: str
     status: Status
     detail: str
@@ -225,7 +229,7 @@ def _judge_local(name: str, shown: str, port: int, listen_port: int) -> Finding:
 
 
 def _is_local(address: str) -> bool:
-    """Only an address of this machine can be bound."""
+    """Whether this machine has the address: no other can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

@@ -31,8 +31,8 @@ def doctor(
 ) -> None:
     """Check whether a broker started with the same options would work here.
 
-    Exit code 1 if something fails; warnings alone are no failure. A broker that runs already holds its port
-    and its data directory, which is then what fails.
+    The exit code is 1 if a check fails; warnings alone are no failure. A broker that runs already holds its
+    port and its data directory, so that those checks fail.
     """
     findings = [*_machine(), *_broker(data_dirs, listen, config_file, settings)]
     if as_json:
@@ -73,7 +73,7 @@ def _broker(
     directories = config.log_dirs
     for directory in directories:
         for finding in checks.check_data_directory(Path(directory)):
-            # With several of them each line says of which it is.
+            # With several directories, each line names its own.
             name = finding.check if len(directories) == 1 else f"{finding.check} {directory}"
             yield replace(finding, check=name)
     for listener in config.listeners:

@@ -34,13 +34,13 @@ COMMAND: Final = group
 
 
 @group.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state. Repeatable.")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only this state. Repeatable.")
 @click.option(
     "--type",
     "types",
     multiple=True,
     type=click.Choice(("classic", "consumer"), case_sensitive=False),
-    help="Only of this type. Repeatable.",
+    help="Only this type. Repeatable.",
 )
 @json_option
 @broker_options
@@ -131,8 +131,8 @@ def reset_offsets(
         raise click.UsageError("say which offsets: either --topic (repeatable) or --all-topics")
     broker = BrokerAddress(bootstrap=bootstrap, command_config=command_config, timeout_s=timeout_s)
     admin = clients.admin_client(broker)
-    # First, because librdkafka 2.16 crashes if a group's offsets are asked for while the broker still creates
-    # the topic of offsets; this question waits for it.
+    # We ask this first, because librdkafka 2.16 crashes if it asks for a group's offsets while the broker
+    # still creates the topic of offsets; this question waits for that topic.
     active = group_state.active_members(admin, broker, name)
     partitions = group_offsets.partitions_in_scope(admin, broker, name, topics)
     plan = group_offsets.plan(admin, broker, name, partitions, target)
@@ -149,7 +149,7 @@ def reset_offsets(
 
 @group.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. (Only a terminal is asked.)")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. (Without a terminal, nobody is asked.)")
 @click.option("--if-exists", is_flag=True, help="A group that is not there is no error.")
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -> None:
@@ -190,7 +190,7 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
     metavar="TOPIC[:PARTITIONS]",
     help="Whose offsets to delete, such as orders or orders:0,2-4. Repeatable.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. (Only a terminal is asked.)")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. (Without a terminal, nobody is asked.)")
 @broker_options
 def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, **address: Any) -> None:
     """Delete committed offsets of topics that the group does not read at the moment."""
@@ -319,5 +319,5 @@ def _seconds(duration_ms: int) -> str:
 
 
 def _ago(at_ms: int | None, now_ms: int) -> str:
-    """How long ago something happened; blank where nobody told."""
+    """How long ago something happened; blank where nobody knows."""
     return "" if at_ms is None else f"{max(0, now_ms - at_ms) / 1000:.1f} s ago"

@@ -30,7 +30,7 @@ def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState)
     listener = next((entry.value for entry in entries if entry.name == LISTENER_SETTING), None)
     if not listener:
         return None
-    # Without a host, too, a broker listens everywhere.
+    # A listener without a host means all interfaces too.
     host, port = clients.split_host_port(f"0.0.0.0{listener}" if listener.startswith(":") else listener)
     # A broker that listens everywhere is reached where its clients reach it.
     own_host = state.coordinator_host if host in ("0.0.0.0", "::") else host

@@ -1,6 +1,6 @@
 """Deletion of committed offsets, through librdkafka itself: confluent-kafka has no call for it.
 
-The library inside the confluent-kafka wheel is called by ctypes, so that it takes the same client properties
+We call the library inside the confluent-kafka wheel by ctypes, so that it takes the same client properties
 (TLS, SASL) as every other command.
 """
 
@@ -52,7 +52,7 @@ class _TopicPartitionList(ctypes.Structure):
 def delete_offsets(
     broker: BrokerAddress, group: str, partitions: Iterable[Partition]
 ) -> dict[Partition, str | None]:
-    """Delete the group's offsets of these partitions; what was wrong with each, or None."""
+    """Delete the group's offsets of these partitions; return what was wrong with each, or None."""
     library = _load_library()
     with _handle(library, clients.client_properties(broker)) as handle:
         return _delete(library, handle, group, list(partitions), broker.timeout_s)

@@ -42,11 +42,13 @@ _TARGETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AtCommitted:
-    pass
+    """Where the group is now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftedBy:
+    """This many messages behind where the group is now, or before it if negative."""
+
     count: int
 
 
@@ -55,6 +57,8 @@ Target: TypeAlias = AtBeginning | AtEnd | AtOffset | AtTime | AtCommitted | Shif
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffset:
+    """The old and the new offset of one partition; `note` says why the new one is not what was asked for."""
+
     topic: str
     partition: int
     old: int | None
@@ -64,7 +68,7 @@ class PlannedOffset:
 
 def target_of(options: Mapping[str, Any], *, now_ms: int) -> Target:
     """The one place that the options name; anything else is a usage error."""
-    # By identity: `--to-offset 0` equals False.
+    # We compare by identity, because `--to-offset 0` equals False.
     given = [name for name in _TARGETS if options[name] is not None and options[name] is not False]
     if len(given) != 1:
         every = ", ".join("--" + name.replace("_", "-") for name in _TARGETS)

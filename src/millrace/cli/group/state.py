@@ -37,6 +37,8 @@ _RETRY_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
+    """One line of `millrace group list`."""
+
     group: str
     state: str
     type: str
@@ -44,6 +46,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
+    """One member with its partitions, and when it was last heard of, where a broker told."""
+
     member: str
     client: str
     host: str
@@ -56,6 +60,8 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
+    """Where a group is in one partition, and where the partition ends."""
+
     topic: str
     partition: int
     committed: int | None
@@ -72,6 +78,8 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
+    """All that `millrace group describe` shows."""
+
     group: str
     state: str
     type: str

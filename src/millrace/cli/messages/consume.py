@@ -79,9 +79,7 @@ class _MomentType(click.ParamType[Moment]):
 @click.option(
     "--to", "stop", type=_MomentType(), metavar="MOMENT", help="Where to stop; that message is not printed."
 )
-@click.option(
-    "-n", "--max-messages", type=click.IntRange(min=1), metavar="N", help="Stop after so many messages."
-)
+@click.option("-n", "--max-messages", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new messages [stop at the present end].")
 @click.option(
     "--format", "form", type=click.Choice(("text", "json", "template")), default="text", show_default=True
@@ -287,7 +285,7 @@ def _print_messages(
                 continue
             if _is_at_end(received):
                 stop = stops[number]
-                # Compaction and transaction markers leave offsets without a message: the end tells.
+                # Compaction and transaction markers leave offsets without a message: only the end tells.
                 if stop is not None and _offset_of(received) >= stop:
                     _finish(consumer, topic, number, stops)
                 continue
@@ -305,7 +303,7 @@ def _print_messages(
 
 
 def _next_batch(consumer: Consumer, count_max: int) -> list[Received]:
-    """What is there already, or the first message that comes: none waits for others to fill a batch."""
+    """What is there already, or the first message that comes: it does not wait for a full batch."""
     first = consumer.poll(POLL_S)
     if first is None:
         return []

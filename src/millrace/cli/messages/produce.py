@@ -241,7 +241,7 @@ def _send(producer: Producer, topic: str, message: Message, reading: Reading, de
 
 
 def _flush(producer: Producer, deliveries: Deliveries) -> None:
-    """Wait until the fate of every message is known; message.timeout.ms bounds it."""
+    """Wait until the fate of every message is known; message.timeout.ms bounds the wait."""
     while deliveries.delivered + deliveries.failed < deliveries.sent:
         producer.flush(1.0)
 

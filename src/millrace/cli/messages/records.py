@@ -29,7 +29,7 @@ _BASE64: Final = "_base64"
 
 
 class BadLine(MillraceError):
-    """A line of input that is no message."""
+    """A line of input is no message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,13 @@ import click
 
 from millrace.cli.options import broker_options, json_option
 from millrace.cli.output import log_line, print_json, print_table, progress
+from millrace.cli.pipeline.client_properties import client_properties
 from millrace.cli.pipeline.spark_options import spark_options, spark_settings
 
 if TYPE_CHECKING:
+    from millrace.client.broker_client import BrokerClient
     from millrace.pipeline.analytics.measurement import Measurement
     from millrace.pipeline.analytics.summary import TopicSummary
-    from millrace.pipeline.kafka.client import BrokerClient
 
 REPORT_SUFFIXES: Final = (".html", ".png")
 
@@ -44,9 +45,9 @@ REPORT_SUFFIXES: Final = (".html", ".png")
     "--group", "groups", multiple=True, metavar="GROUP", help="Lag of these groups only. Repeatable."
 )
 @click.option(
-    "--watch", "watch_for", metavar="TIME", help="Look at the lag again and again for so long: 10m."
+    "--watch", "watch_for", metavar="TIME", help="Look at the lag again and again for this long: 10m."
 )
-@click.option("--every", default="1s", show_default=True, metavar="TIME", help="How often, with --watch.")
+@click.option("--every", default="1s", show_default=True, metavar="TIME", help="Time from look to look.")
 @click.option(
     "--latency-header",
     metavar="NAME",
@@ -109,7 +110,10 @@ def _settings(names: tuple[str, ...], options: dict[str, Any], now_ms: int, buil
     return build(
         topics=names,
         table=_table_path(options["table"]),
-        source_options={"bootstrap.servers": options["bootstrap"], **_client_properties(options)},
+        source_options={
+            "bootstrap.servers": options["bootstrap"],
+            **client_properties(options["command_config"]),
+        },
         from_ms=_moment_ms(options["from_text"], "--from", now_ms),
         to_ms=_moment_ms(options["to_text"], "--to", now_ms),
         bucket_ms=int(_duration_s(bucket, "--bucket") * 1000) if bucket else None,
@@ -125,32 +129,19 @@ def _table_path(text: str) -> str:
 
 
 def _client(options: dict[str, Any]) -> BrokerClient:
-    from millrace.pipeline.kafka.client import BrokerClient
-    from millrace.pipeline.kafka.security import read_security
+    from millrace.client.broker_client import BrokerClient
+    from millrace.client.security import read_security
 
     return BrokerClient(
         options["bootstrap"],
         client_id="millrace-analytics",
-        security=read_security(_client_properties(options)),
+        security=read_security(client_properties(options["command_config"])),
         timeout_ms=int(options["timeout_s"] * 1000),
     )
 
 
-def _client_properties(options: dict[str, Any]) -> dict[str, str]:
-    from millrace.core.properties import parse_properties
-    from millrace.pipeline.kafka.security import SECURITY_OPTIONS
-
-    path: Path | None = options["command_config"]
-    properties = {} if path is None else parse_properties(path.read_text(encoding="utf-8"))
-    unknown = [name for name in properties if name not in SECURITY_OPTIONS]
-    if unknown:
-        known = ", ".join(SECURITY_OPTIONS)
-        raise click.ClickException(f"{path}: pipelines know no {', '.join(unknown)}; known are {known}")
-    return properties
-
-
 def _require_topics(client: BrokerClient, names: tuple[str, ...]) -> None:
-    """Before Spark starts: a typing error should not cost ten seconds."""
+    """Check the names before Spark starts: a typing error should not cost ten seconds."""
     missing = [name for name in names if name not in client.metadata(names)]
     if missing:
         raise click.ClickException(f"there is no topic {', '.join(missing)} at this broker")
@@ -180,7 +171,7 @@ def _watched(
                 found += sample
                 bar.advance(1, note=f"{sum(each.value for each in sample):,.0f} behind")
     except KeyboardInterrupt:
-        # Whoever has seen enough still wants the report.
+        # A user who has seen enough still wants the report.
         log_line("watching ended early")
     return found + arrivals.measurements(run_ms)
 

@@ -47,7 +47,7 @@ DURATION: Final = Quantity("duration", units.parse_seconds)
 @click.option("--messages", type=COUNT, metavar="NUMBER", help="Messages for each second: 250000, 1M.")
 @click.option("--size", type=SIZE, metavar="SIZE", help="Key and value of a message: 1KB.")
 @click.option(
-    "--retention", type=DURATION, default="7d", show_default=True, metavar="TIME", help="How long it is kept."
+    "--retention", type=DURATION, default="7d", show_default=True, metavar="TIME", help="How long to keep it."
 )
 @click.option("--replication", type=click.IntRange(min=1), default=3, show_default=True, help="Replicas.")
 @click.option(
@@ -78,7 +78,7 @@ DURATION: Final = Quantity("duration", units.parse_seconds)
 )
 @click.option("--disk", type=SIZE, default="4TB", show_default=True, help="Disk of one broker.")
 @click.option(
-    "--disk-fill", type=click.FloatRange(0.01, 1), default=0.75, show_default=True, help="Used share."
+    "--disk-fill", type=click.FloatRange(0.01, 1), default=0.75, show_default=True, help="Share to fill."
 )
 @click.option("--network", type=RATE, default="10Gbit", show_default=True, help="Network of one broker.")
 @click.option(
@@ -96,7 +96,7 @@ DURATION: Final = Quantity("duration", units.parse_seconds)
     type=click.IntRange(min=1),
     default=4000,
     show_default=True,
-    help="Replicas, at most.",
+    help="Replicas that one broker holds at most.",
 )
 @click.option(
     "--spare", type=click.IntRange(min=0), default=1, show_default=True, help="Brokers that may be down."

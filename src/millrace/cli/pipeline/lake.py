@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from millrace.cli.moments import parse_duration_ms
-from millrace.cli.options import BrokerAddress, broker_options, json_option, key_values
+from millrace.cli.options import broker_options, json_option, key_values
 from millrace.cli.output import log_line, progress
 from millrace.cli.pipeline import lake_reports
+from millrace.cli.pipeline.client_properties import client_properties
 from millrace.cli.pipeline.spark_options import spark_options, spark_settings
 from millrace.core.override import override
 
@@ -72,9 +73,9 @@ class Duration(click.ParamType[int]):
     default=2_000_000,
     show_default=True,
     metavar="N",
-    help="At most so many records in one commit.",
+    help="The most records in one commit.",
 )
-@click.option("--allow-gaps", is_flag=True, help="Go on behind records that the topic lost before.")
+@click.option("--allow-gaps", is_flag=True, help="Go on behind records that were deleted unarchived.")
 @click.option(
     "--decode",
     "payload",
@@ -89,7 +90,7 @@ class Duration(click.ParamType[int]):
     default=16,
     show_default=True,
     metavar="N",
-    help="Join small files after so many commits.",
+    help="Join small files after N commits.",
 )
 @click.option("--no-compact", is_flag=True, help="Never join small files.")
 @click.option(
@@ -101,7 +102,7 @@ class Duration(click.ParamType[int]):
     type=Duration(),
     default="7d",
     show_default=True,
-    help="Remove files that no version of the table of this time needs; whole hours.",
+    help="Remove files that no version within this time needs; whole hours.",
 )
 @click.option("--no-vacuum", is_flag=True, help="Keep all files.")
 @click.option("--maintain-only", is_flag=True, help="Archive nothing: join, drop and remove now.")
@@ -110,7 +111,7 @@ class Duration(click.ParamType[int]):
 def archive(topics: tuple[str, ...], **options: Any) -> None:
     """Keep topics in Delta tables, one for each below URL, every record exactly once.
 
-    It may be stopped or killed at any moment; the next start goes on where the table ends.
+    You may stop or kill it at any moment; the next start goes on where the table ends.
     """
     from millrace.pipeline.lake.archive import ArchiveOptions
     from millrace.pipeline.lake.archiving import ArchiveRun
@@ -154,8 +155,8 @@ def archive(topics: tuple[str, ...], **options: Any) -> None:
 @click.option("--archive", "root", required=True, metavar="URL", help="Folder or URL of the archive.")
 @click.option("--into", required=True, metavar="TOPIC", help="The topic to write to; created if missing.")
 @click.option("--from", "start", default="beginning", show_default=True, help=f"beginning, {_BOUND_HELP}.")
-@click.option("--to", "end", default="end", show_default=True, help=f"end, {_BOUND_HELP}; without it.")
-@click.option("--no-create", is_flag=True, help="A topic that is not there is an error.")
+@click.option("--to", "end", default="end", show_default=True, help=f"end, {_BOUND_HELP}; not included.")
+@click.option("--no-create", is_flag=True, help="Fail if the topic to write to does not exist.")
 @click.option(
     "-c",
     "--config",
@@ -222,7 +223,7 @@ def replay(topic: str, **options: Any) -> None:
 @click.argument("topic", metavar="TOPIC")
 @click.option("--archive", "root", required=True, metavar="URL", help="Folder or URL of the archive.")
 @click.option("--from", "start", default="beginning", show_default=True, help=f"beginning, {_BOUND_HELP}.")
-@click.option("--to", "end", default="end", show_default=True, help=f"end, {_BOUND_HELP}; without it.")
+@click.option("--to", "end", default="end", show_default=True, help=f"end, {_BOUND_HELP}; not included.")
 @click.option("--output", metavar="URL", help="Write the rows there.")
 @click.option(
     "--format",
@@ -230,7 +231,7 @@ def replay(topic: str, **options: Any) -> None:
     type=click.Choice(["delta", "parquet", "json"]),
     default="delta",
     show_default=True,
-    help="Of the output.",
+    help="Format of the output.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is at --output.")
 @click.option("--sql", metavar="QUERY", help="Run a query over the view `records` instead of all rows.")
@@ -306,22 +307,12 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _broker(options: dict[str, Any]) -> BrokerOptions:
-    from millrace.core.properties import parse_properties
-    from millrace.pipeline.kafka.security import SECURITY_OPTIONS
     from millrace.pipeline.lake.topics import BrokerOptions
 
-    address = BrokerAddress(**{name: options[name] for name in ("bootstrap", "command_config", "timeout_s")})
-    properties: dict[str, str] = {}
-    if address.command_config is not None:
-        properties = parse_properties(address.command_config.read_text(encoding="utf-8"))
-    unknown = [name for name in properties if name not in SECURITY_OPTIONS]
-    if unknown:
-        raise click.ClickException(
-            f"{address.command_config}: pipelines know no {', '.join(unknown)}; known are"
-            f" {', '.join(SECURITY_OPTIONS)}"
-        )
     return BrokerOptions(
-        bootstrap=address.bootstrap, properties=properties, timeout_ms=int(address.timeout_s * 1000)
+        bootstrap=options["bootstrap"],
+        properties=client_properties(options["command_config"]),
+        timeout_ms=int(options["timeout_s"] * 1000),
     )
 
 
@@ -349,7 +340,7 @@ def _check_decoding(options: dict[str, Any]) -> None:
 
 
 def _decoder(options: dict[str, Any]) -> Callable[[DataFrame], DataFrame] | None:
-    """Needs the session: Spark itself reads some schemas."""
+    """What adds decoded columns. It needs the session, because Spark itself reads some schemas."""
     from millrace.pipeline.lake.decoding import make_decoder
 
     if options["payload"] is None:

@@ -40,8 +40,8 @@ _BOOTSTRAP: Final = click.option(
     "--bootstrap-server",
     "bootstrap",
     metavar="HOST:PORT[,...]",
-    help="Brokers, in the place of the file's bootstrap.servers. Where neither says any: MILLRACE_BOOTSTRAP,"
-    " then 127.0.0.1:9092.",
+    help="Brokers, instead of the file's bootstrap.servers. If neither names any: MILLRACE_BOOTSTRAP, then"
+    " 127.0.0.1:9092.",
 )
 
 
@@ -181,7 +181,7 @@ def validate(file: Path, bootstrap: str | None, deep: bool, as_json: bool, **opt
 @click.option(
     "--plan",
     type=click.Choice(("simple", "extended", "formatted")),
-    help="Spark's plan for each sink, after the graph.",
+    help="Also show Spark's plan for each sink.",
 )
 @spark_options
 def explain(file: Path, bootstrap: str | None, output: Path | None, plan: str | None, **options: Any) -> None:

@@ -44,7 +44,7 @@ def spark_options(command: _Command) -> _Command:
 
 
 def spark_settings(options: dict[str, Any], declared: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Settings of Spark: the command line goes before a file, and a file before what an endpoint means."""
+    """Settings of Spark: the command line wins over a file, and a file over what an endpoint means."""
     from millrace.pipeline.spark.stores import s3_settings
 
     given = key_values(options["spark_conf"], option="--spark-conf")

@@ -56,8 +56,8 @@ _throttle_option: Final = click.option(
     "rate",
     callback=_rate,
     metavar="RATE",
-    help="Copy at most so much each second to and from each broker, such as 10MB. Given again for the same "
-    "plan, the rate changes. Replicas in sync are not held back.",
+    help="Copy at most this much each second to and from each broker, such as 10MB. Given again for the same "
+    "plan, it changes the rate. Replicas in sync are not held back.",
 )
 
 
@@ -84,7 +84,7 @@ COMMAND: Final = reassign
 def generate(
     topics: tuple[str, ...], drained: tuple[int, ...], output_file: Path | None, **address: Any
 ) -> None:
-    """Plan an even spread over brokers and racks with the fewest moves. Nothing is changed by it.
+    """Plan an even spread over brokers and racks with the fewest moves. This changes nothing yet.
 
     The plan is in the format of Kafka's kafka-reassign-partitions.
     """
@@ -100,7 +100,7 @@ def generate(
     for topic in topics:
         if topic not in known:
             raise BadPlan(f"there is no topic {topic!r}")
-    # One that is down for good is drained too: what it holds is fetched from others.
+    # A broker that is down for good can be drained too: others have what it holds.
     holding = {node_id for nodes in layout.replicas.values() for node_id in nodes}
     _check_running(layout, [node_id for node_id in drained if node_id not in holding])
     chosen = {name: nodes for name, nodes in layout.replicas.items() if not topics or name.topic in topics}
@@ -209,9 +209,9 @@ def execute(
 @json_option
 @broker_options
 def verify(plan_file: Path, is_waiting: bool, keep_throttle: bool, as_json: bool, **address: Any) -> None:
-    """Show how far the moves of PLAN are. Exit code 1 while any is not done.
+    """Show how far the moves of PLAN are. The exit code is 1 while any is not done.
 
-    When none of them is under way any more, their throttles are removed.
+    When none of them is under way any more, this removes their throttles.
     """
     from millrace.cli import broker_requests
     from millrace.cli.reassign import log_dir_moves
@@ -303,7 +303,7 @@ def _write(plan: Plan, plan_file: Path | None) -> None:
 
 
 def _begin_log_dirs(layout: Layout, wishes: Places, timeout_s: float) -> None:
-    """Before the moves between brokers: a replica is made in the directory that was asked for by then."""
+    """Ask for directories before replicas move between brokers: each is then made in the right one."""
     from millrace.cli.clients import RequestFailed
     from millrace.cli.reassign import log_dir_moves
 
@@ -317,7 +317,7 @@ def _begin_log_dirs(layout: Layout, wishes: Places, timeout_s: float) -> None:
 
 
 def _begin(broker: Connection, layout: Layout, plan: Plan, rate: int | None, timeout_s: float) -> None:
-    """Throttle first: what moves without one would have the whole line to itself until then."""
+    """Begin the moves, the throttle first: until it is set, they would take the whole line."""
     from millrace.cli.clients import RequestFailed
     from millrace.cli.reassign.reassignments import moving, submit
     from millrace.cli.reassign.throttles import set_throttles, throttled_replicas
@@ -350,8 +350,8 @@ def _unthrottle(
     under_way: Iterable[TopicPartition],
     timeout_s: float,
 ) -> None:
-    """Only when all of them have arrived or stopped, and the rates of brokers only when nothing moves at
-    all."""
+    """Remove throttles once all these moves have arrived or stopped, and the rates of brokers once nothing
+    moves at all."""
     from millrace.cli.reassign.throttles import clear_throttles
 
     still = set(under_way)
@@ -363,7 +363,7 @@ def _unthrottle(
 
 
 def _preview(layout: Layout, plan: Plan, timeout_s: float, rate: int | None = None) -> None:
-    """On standard error: the plan itself may go to standard output."""
+    """Show what would move, on standard error: the plan itself may go to standard output."""
     from millrace.cli.reassign.progress import size_text
     from millrace.cli.reassign.reassignments import bytes_to_move, read_replica_sizes, sizes_of_leaders
     from millrace.core.units import seconds_text

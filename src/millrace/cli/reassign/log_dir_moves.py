@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millrace.cli.reassign.reassignments import Layout
 
 ANY: Final = "any"
-"""In a plan: wherever the broker likes, or where it is."""
+"""In a plan: the replica stays where it is, or goes where the broker likes."""
 _POLL_S: Final = 0.5
 
 Places = dict[tuple[TopicPartition, NodeId], str]
@@ -26,7 +26,7 @@ Places = dict[tuple[TopicPartition, NodeId], str]
 
 
 def read_wishes(path: Path) -> Places:
-    """What the plan says of directories, which may be nothing. It is a plan: `read_plan` has read it."""
+    """What a plan says of directories, which may be nothing. `read_plan` has checked the rest of it."""
     wishes: Places = {}
     for entry in orjson.loads(path.read_bytes())["partitions"]:
         directories = entry.get("log_dirs")
@@ -43,8 +43,8 @@ def read_wishes(path: Path) -> Places:
 
 
 def ask(layout: Layout, wishes: Places, timeout_s: float) -> list[str]:
-    """Tell each broker where its replicas are to be, also those that it does not have yet; what was refused,
-    in words."""
+    """Tell each broker where its replicas are to be, even those that it does not have yet; return what was
+    refused, in words."""
     refused = []
     for node_id in sorted({node_id for _, node_id in wishes}):
         own = {name: path for (name, node), path in wishes.items() if node == node_id}
@@ -75,7 +75,7 @@ def places_now(layout: Layout, wishes: Places, timeout_s: float) -> Places:
 
 
 def wait_until_moved(layout: Layout, wishes: Places, timeout_s: float) -> None:
-    """Return when nothing of it is on its way any more."""
+    """Return when no replica with a wish moves any more."""
     while "moving" in states(layout, wishes, timeout_s).values():
         time.sleep(_POLL_S)
 

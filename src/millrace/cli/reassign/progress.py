@@ -14,7 +14,7 @@ from millrace.core.units import seconds_text
 
 _POLL_S: Final = 0.5
 _SURE_AFTER_S: Final = 3.0
-"""Before that the speed so far says little."""
+"""Before this time the speed so far says little."""
 
 Copy = tuple[TopicPartition, NodeId]
 
@@ -49,8 +49,8 @@ class Copies:
 
 
 def seconds_left(copies: Copies, *, rate: int | None, copied_bytes: int, elapsed_s: float) -> float | None:
-    """As the speed so far has it; before that can be said, as the throttle has it, which counts for each
-    broker by itself. None if neither says anything."""
+    """How long the rest takes at the speed so far; before that is known, at the rate of the throttle, which
+    counts for each broker by itself. None if neither is known."""
     left = copies.left_by_broker()
     if elapsed_s >= _SURE_AFTER_S and copied_bytes > 0:
         return sum(left.values()) * elapsed_s / copied_bytes

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from millrace.cli.broker_requests import Connection, raise_for
-from millrace.cli.clients import RequestFailed
+from millrace.client.errors import ConnectionFailed
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicPartition
 from millrace.wire.api_keys import ApiKey
@@ -31,7 +31,7 @@ Plan = dict[TopicPartition, tuple[NodeId, ...]]
 
 
 class BadPlan(MillraceError):
-    """A file that is no plan of reassignments, or one that does not fit to the cluster."""
+    """A file is no plan of reassignments, or does not fit the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Layout:
     """Where everything is now."""
 
     racks: Mapping[NodeId, str | None]
-    """Of the brokers that are there."""
+    """The racks of the brokers that run."""
     addresses: Mapping[NodeId, tuple[str, int]]
     replicas: Plan
     leaders: Mapping[TopicPartition, int]
@@ -79,7 +79,7 @@ def read_replica_sizes(
     for node_id, (host, port) in layout.addresses.items():
         try:
             connection = Connection(host, port, timeout_s)
-        except RequestFailed:
+        except ConnectionFailed:
             continue
         try:
             answer = connection.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, request)
@@ -100,7 +100,7 @@ def sizes_of_leaders(
 
 
 def bytes_to_move(layout: Layout, plan: Plan, sizes: Mapping[TopicPartition, int]) -> dict[NodeId, int]:
-    """By broker that gets new replicas."""
+    """Bytes to copy to each broker that gets new replicas."""
     moved: dict[NodeId, int] = {}
     for name, nodes in plan.items():
         for node_id in nodes:
@@ -113,7 +113,7 @@ def write_plan(
     plan: Mapping[TopicPartition, tuple[NodeId, ...]],
     places: Mapping[tuple[TopicPartition, NodeId], str] | None = None,
 ) -> str:
-    """With the data directories of those replicas for which one is given."""
+    """The plan as text, with a data directory for each replica for which one is given."""
     entries = []
     for name, nodes in sorted(plan.items()):
         entry: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "replicas": list(nodes)}
@@ -147,7 +147,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def check_plan(plan: Plan, layout: Layout) -> None:
-    """Refuse what does not fit to the cluster, before anything moves."""
+    """Refuse what does not fit the cluster, before anything moves."""
     for name, nodes in plan.items():
         if name not in layout.replicas:
             raise BadPlan(f"there is no partition {name}")
@@ -157,7 +157,7 @@ def check_plan(plan: Plan, layout: Layout) -> None:
 
 
 def submit(connection: Connection, plan: Mapping[TopicPartition, tuple[NodeId, ...] | None]) -> list[str]:
-    """Begin the moves, or with None cancel them; what was refused, in words."""
+    """Begin the moves, or with None cancel them; return what was refused, in words."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for name, nodes in plan.items():
         replicas = None if nodes is None else [int(node_id) for node_id in nodes]

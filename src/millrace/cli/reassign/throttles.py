@@ -44,7 +44,7 @@ class Throttled:
 def throttled_replicas(
     plan: Plan, layout: Layout, moving: Mapping[TopicPartition, Any]
 ) -> dict[str, Throttled]:
-    """By topic: whoever has a replica now may have to send it, and whoever is to get one fetches it."""
+    """Replicas by topic: a broker that has one may have to send it, one that is to get it fetches it."""
     topics: dict[str, Throttled] = {}
     for name, target in plan.items():
         under_way = moving.get(name)
@@ -60,7 +60,7 @@ def throttled_replicas(
 
 
 def brokers_of(topics: Mapping[str, Throttled]) -> list[NodeId]:
-    """Those that take part in the moves."""
+    """The brokers that take part in the moves."""
     pairs = (pair for topic in topics.values() for pair in (*topic.leaders, *topic.followers))
     return sorted({NodeId(int(pair.partition(":")[2])) for pair in pairs})
 
@@ -68,7 +68,7 @@ def brokers_of(topics: Mapping[str, Throttled]) -> list[NodeId]:
 def set_throttles(
     connection: Connection, layout: Layout, topics: Mapping[str, Throttled], rate: int, timeout_s: float
 ) -> None:
-    """The rate at the brokers first: a replica that is named without one is not held back."""
+    """Set the rate at the brokers first: without it, a replica that is named is not held back."""
     for node_id in brokers_of(topics):
         _at_broker(layout, node_id, timeout_s, {name: str(rate) for name in RATES})
     changes: dict[str, dict[str, str | None]] = {}
@@ -93,8 +93,8 @@ def clear_throttles(
     with_rates: bool,
     timeout_s: float,
 ) -> bool:
-    """Take back what was set for these partitions, and with `with_rates` the rates of all brokers. Whether
-    there was anything."""
+    """Take back what was set for these partitions, and with `with_rates` the rates of all brokers. Return
+    whether there was anything."""
     partitions: dict[str, dict[str, None]] = {}
     for name in plan:
         if name in layout.replicas:
@@ -140,7 +140,7 @@ def _alter_topics(connection: Connection, changes: Mapping[str, Mapping[str, str
 
 
 def _at_broker(layout: Layout, node_id: NodeId, timeout_s: float, settings: Mapping[str, str | None]) -> None:
-    """Each broker takes its own settings. One that is not there has nothing to send or to fetch."""
+    """Change settings of a broker, which only itself takes. One that is down has nothing to send or fetch."""
     address = layout.addresses.get(node_id)
     if address is None:
         return

@@ -13,12 +13,12 @@ Owners = dict[TopicId, dict[str, list[int]]]
 
 
 def assign_mixed(members: Mapping[str, MemberSpec], topics: Mapping[TopicId, TopicShape]) -> GroupAssignment:
-    """Members with the same subscription end with loads that differ by one at most."""
+    """Assign every partition; loads of members with the same subscription differ by one at most."""
     subscribers = _subscribers(members, topics)
     loads = dict.fromkeys(sorted(members), 0)
     owners: Owners = {topic: {name: [] for name in names} for topic, names in subscribers.items()}
     free = _keep(members, topics, owners, loads)
-    # Topics with few subscribers first: the others can still make up for them.
+    # Topics with few subscribers come first: the others can still make up for them.
     for topic in sorted(free, key=lambda topic: (len(subscribers[topic]), topic)):
         _hand_out(topics[topic], free[topic], owners[topic], loads, members)
     _level(owners, loads, topics, members)
@@ -48,7 +48,7 @@ def _keep(
     owners: Owners,
     loads: dict[str, int],
 ) -> dict[TopicId, list[int]]:
-    """Everybody keeps what it has and still wants; what is left of each topic is free."""
+    """Let every member keep what it has and still wants; returns what is free of each topic."""
     free = {topic: dict.fromkeys(range(topics[topic].partition_count)) for topic in owners}
     for name in loads:
         spec = members[name]
@@ -70,7 +70,7 @@ def _hand_out(
     loads: dict[str, int],
     members: Mapping[str, MemberSpec],
 ) -> None:
-    """Each partition to the subscriber with the least; of equals, to one in a rack that has it."""
+    """Give each partition to the subscriber with the least; of equals, to one in a rack that has it."""
     everywhere: list[tuple[int, str]] = [(loads[name], name) for name in shares]
     heapify(everywhere)
     near: dict[str, list[tuple[int, str]]] = {}
@@ -119,14 +119,14 @@ def _level(
     topics: Mapping[TopicId, TopicShape],
     members: Mapping[str, MemberSpec],
 ) -> None:
-    """Move partitions from those with more to those with at least two less, until there are none.
+    """Move partitions from members with more to those with at least two less, until there are none.
 
     Every move lowers the sum of the squared loads, so this comes to an end.
     """
     has_moved = True
     while has_moved:
         has_moved = False
-        # The fullest first, so that nobody gives to a neighbour what somebody else has too much of.
+        # The fullest come first, so that nobody gives to a neighbour what somebody else has too much of.
         for topic in sorted(owners, key=lambda topic: (-max(loads[name] for name in owners[topic]), topic)):
             if _level_topic(topics[topic], owners[topic], loads, members):
                 has_moved = True

@@ -27,9 +27,9 @@ class MemberSpec:
     """What an assignor has to know of a member."""
 
     topics: frozenset[TopicId]
-    """What the member is subscribed to; topics that do not exist may be among them."""
+    """The topics that the member is subscribed to; some of them may not exist."""
     present: Partitions = field(default_factory=dict)
-    """The target that it had so far."""
+    """The member's target so far."""
     instance_id: str | None = None
     rack: str | None = None
 

@@ -1,8 +1,8 @@
 """The `range` assignor: of every topic each subscriber gets one run of neighbouring partitions.
 
 Topics with the same subscribers and the same number of partitions are cut and dealt alike, so that partition
-n of one and of the other end at the same member (what joins by key rely on). Members keep their places in the
-row from one assignment to the next, newcomers line up at the end: that is as sticky as unbroken runs allow.
+n of each topic goes to the same member, on which joins by key rely. Members keep their places in the row from
+one assignment to the next, and newcomers line up at the end: that is as sticky as unbroken runs allow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _row(
 
 
 def _row_by_racks(names: Sequence[str], shape: TopicShape, members: Mapping[str, MemberSpec]) -> list[str]:
-    """Nobody has a place to keep: deal each run to a member in the rack that has most of it."""
+    """The row where nobody has a place to keep: each run goes to a member in the rack that has most of it."""
     waiting: dict[str, list[str]] = {}
     for name in reversed(names):
         waiting.setdefault(members[name].rack or "", []).append(name)
@@ -79,7 +79,7 @@ def _row_by_racks(names: Sequence[str], shape: TopicShape, members: Mapping[str,
 
 
 def _runs(partition_count: int, member_count: int) -> list[tuple[int, int]]:
-    """Where each run begins and ends; the first ones are longer by one if it does not divide."""
+    """Where each run begins and ends; the first ones are longer by one if the count does not divide."""
     length, longer = divmod(partition_count, member_count)
     runs = []
     first = 0

@@ -16,7 +16,7 @@ Place = tuple[TopicId, int]
 def assign_uniform(
     members: Mapping[str, MemberSpec], topics: Mapping[TopicId, TopicShape]
 ) -> GroupAssignment:
-    """Every partition of every topic that somebody subscribes to, to exactly one of its subscribers."""
+    """Give every partition of every topic that has subscribers to exactly one of them."""
     if not members:
         return {}
     subscriptions = dict.fromkeys(spec.topics for spec in members.values())
@@ -28,7 +28,7 @@ def assign_uniform(
 def _assign_equal(
     members: Mapping[str, MemberSpec], topics: Mapping[TopicId, TopicShape], subscribed: frozenset[TopicId]
 ) -> GroupAssignment:
-    """All members want the same topics: each gets its quota, the larger ones go to those that have more."""
+    """For members that want the same topics: each gets its quota, and those that have more a larger one."""
     shapes = {topic: topics[topic] for topic in sorted(subscribed) if topic in topics}
     names = sorted(members)
     free = {
@@ -48,7 +48,7 @@ def _assign_equal(
             free[place] = None
 
     rooms = {name: quotas[name] - len(kept[name]) for name in names if quotas[name] > len(kept[name])}
-    # What was given back came last; in order again, a topic spreads over as many members as possible.
+    # Those given back came last; sorted again, a topic spreads over as many members as possible.
     _hand_out(sorted(free), rooms, kept, members, shapes)
     return {name: by_topic(kept[name]) for name in names}
 
@@ -61,7 +61,7 @@ def by_topic(places: list[Place]) -> dict[TopicId, frozenset[int]]:
 
 
 def _keep(spec: MemberSpec, free: dict[Place, None]) -> list[Place]:
-    """What the member may keep of its present target; it is no longer free then."""
+    """What the member may keep of its present target; this takes it out of `free`."""
     kept = []
     for topic in sorted(spec.present):
         for partition in sorted(spec.present[topic]):
@@ -95,7 +95,7 @@ def _hand_out(
     members: Mapping[str, MemberSpec],
     shapes: Mapping[TopicId, TopicShape],
 ) -> None:
-    """Partitions in turn to the members with room; those near a member first to it."""
+    """Give partitions in turn to the members with room, first to members that are near."""
     near: dict[str, deque[str]] = {}
     for name in rooms:
         rack = members[name].rack
@@ -125,7 +125,7 @@ def _take_near(
     racks = [rack for rack in sorted(shape.racks[place[1]]) if near.get(rack)]
     if not racks:
         return False
-    # The rack with the most members that still have room can spare one best.
+    # The rack with the most members that still have room can best spare one.
     queue = near[max(racks, key=lambda rack: len(near[rack]))]
     name = queue.popleft()
     kept[name].append(place)

@@ -70,8 +70,8 @@ class State(Enum):
 class ClassicGroup:
     """One group of the classic protocol, with its roster and its timers.
 
-    What a command or a timer calls is a public operation with `out`, which collects what it leads to. The
-    others are questions, and change nothing."""
+    Commands and timers call the public operations with `out`, which collects what they lead to. The other
+    methods are questions, and change nothing."""
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
@@ -95,7 +95,7 @@ class ClassicGroup:
 
     @property
     def members(self) -> dict[str, Member]:
-        """In the order of joining."""
+        """The members, in the order of joining."""
         return self.roster.members
 
     @property
@@ -123,7 +123,7 @@ class ClassicGroup:
         return group
 
     def resume(self) -> tuple[Timer, ...]:
-        """After loading: every member must show itself within its session's time-out."""
+        """The timers after loading: every member must show itself within its session's time-out."""
         return tuple(self._session_timer(member) for member in self.members.values())
 
     def record(self, now_ms: int) -> Record:
@@ -146,7 +146,7 @@ class ClassicGroup:
     # Joining.
 
     def join(self, join: Join, token: Token, out: Effects, now_ms: int) -> None:
-        """A JoinGroup: answered with the next generation, or at once with the present one or an error."""
+        """Answer a JoinGroup with the next generation, or at once with the present one or an error."""
         if not self._accepts(join.member_id):
             if join.member_id:
                 self._forget(join.member_id, out)
@@ -157,7 +157,7 @@ class ClassicGroup:
             out.error = InconsistentProtocol(
                 self.group_id,
                 f"{join.protocol_type} with {', '.join(each.name for each in join.protocols) or 'nothing'} "
-                "does not fit to its members",
+                "does not fit its members",
             )
         elif join.member_id == NO_MEMBER:
             self._join_new(join, token, out, now_ms)
@@ -195,7 +195,7 @@ class ClassicGroup:
         member = self.members[join.member_id]
         is_same = member.protocols == tuple(join.protocols)
         if self.state is State.COMPLETING and is_same:
-            # It did not see the answer to its JoinGroup, and no new generation is needed to repeat it.
+            # The member did not see the answer to its JoinGroup; to repeat it takes no new generation.
             self._touch(member, out, now_ms)
             out.response = self._joined(member)
         elif self.state is State.STABLE and is_same and member.member_id != self.leader:
@@ -222,13 +222,13 @@ class ClassicGroup:
 
     def _update(self, member: Member, join: Join, token: Token, out: Effects) -> None:
         if member.join_token is not None:
-            # The client has given up on the request before; whoever still waits for it is told to ask again.
+            # The client has given up on its earlier request: tell whoever still waits for it to ask again.
             out.reply(member.join_token, RebalanceInProgress(self.group_id))
         member.join_token = token
         member.update(join)
 
     def _replace_static(self, old: Member, join: Join, token: Token, out: Effects, now_ms: int) -> None:
-        """A static member is back under a new id: its place in the group is kept, the old id is fenced."""
+        """Take a static member back under a new id: it keeps its place, and its old id is fenced."""
         assert join.instance_id is not None
         self._answer_waiting(old, FencedInstance(join.instance_id, old.member_id), out)
         self._timers.end_session(old.member_id, out)
@@ -262,7 +262,7 @@ class ClassicGroup:
         self.prepare_rebalance(reason, out, now_ms)
 
     def prepare_rebalance(self, reason: str, out: Effects, now_ms: int) -> None:
-        """All members must join again; they learn of it with their next heartbeat."""
+        """Let all members join again; they learn of it with their next heartbeat."""
         self.rebalance_reason = reason
         if self.state is State.COMPLETING:
             for member in self.members.values():
@@ -305,7 +305,7 @@ class ClassicGroup:
             if member.join_token is None and member.instance_id is None:
                 self._forget(member.member_id, out)
         if self.members and not self.roster.elect_leader():
-            # Only static members are left, and none of them is here: the generation waits for one.
+            # Only static members are left, and none of them has joined: the generation waits for one.
             self._timers.await_joins(self.roster.rebalance_timeout_ms, out)
             return
         self.generation += 1
@@ -332,14 +332,14 @@ class ClassicGroup:
     # Synchronising.
 
     def sync(self, sync: Sync, token: Token, out: Effects, now_ms: int) -> None:
-        """A SyncGroup: answered when the leader has sent the assignment."""
+        """Answer a SyncGroup when the leader has sent the assignment."""
         error = self.check_generation(sync.member_id, sync.instance_id, sync.generation)
         if error is None and (
             (sync.protocol_type is not None and sync.protocol_type != self.protocol_type_or_none)
             or (sync.protocol is not None and sync.protocol != self.protocol)
         ):
             error = InconsistentProtocol(
-                self.group_id, f"it has settled on {self.protocol_type_or_none} with {self.protocol}"
+                self.group_id, f"it has agreed on {self.protocol_type_or_none} with {self.protocol}"
             )
         if error is None and self.state is State.PREPARING:
             error = RebalanceInProgress(self.group_id)
@@ -369,7 +369,7 @@ class ClassicGroup:
             self._answer_sync(member, self._synced(member), out, now_ms)
 
     def sync_timed_out(self, timed_out: SyncTimedOut, out: Effects, now_ms: int) -> None:
-        """Members that joined a generation and never asked for their part of it are dropped."""
+        """Drop the members that joined a generation and never asked for their part of it."""
         if timed_out.generation != self.generation or not self.roster.pending_syncs:
             return
         if self.state in (State.COMPLETING, State.STABLE):
@@ -380,7 +380,7 @@ class ClassicGroup:
     # Staying and leaving.
 
     def heartbeat(self, heartbeat: Heartbeat, now_ms: int) -> MillraceError | None:
-        """A sign of life; the error is the answer, with REBALANCE_IN_PROGRESS as the call to join again.
+        """Take a sign of life; the error is the answer: REBALANCE_IN_PROGRESS calls the member to join again.
 
         The shell restarts the session's timer for None and RebalanceInProgress alike."""
         error = self.check_generation(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation)
@@ -393,7 +393,7 @@ class ClassicGroup:
         return self._session_timer(self.members[member_id])
 
     def alive(self, member: Member) -> Decision[object]:
-        """A member has shown itself, and there is nothing to tell it."""
+        """The decision for a member that has shown itself, if there is nothing to tell it."""
         ready = member.alive
         if ready is None:
             ready = member.alive = Decision(timers=(self._session_timer(member),), response=DONE)
@@ -404,7 +404,8 @@ class ClassicGroup:
         if member is None:
             return ()
         member.last_commit_ms = now_ms
-        return self.alive(member).timers
+        ready = member.alive
+        return (self.alive(member) if ready is None else ready).timers
 
     def leave(
         self, members: Iterable[LeavingMember], out: Effects, now_ms: int
@@ -443,7 +444,7 @@ class ClassicGroup:
             self._maybe_complete_join(out, now_ms)
             return
         member = self.members.get(member_id)
-        # Who waits for an answer sends no heartbeats; only a join that was never answered is too old by now.
+        # A member that waits for an answer sends no heartbeats; only an unanswered join is too old by now.
         if member is None or (member.is_waiting and not member.is_new):
             return
         self._forget(member_id, out)
@@ -484,9 +485,12 @@ class ClassicGroup:
         self, *, member_id: str, instance_id: str | None, generation: int
     ) -> MillraceError | None:
         if generation < 0 and self.state is State.EMPTY:
-            # An admin client, or a consumer that does without the group's protocol.
+            # This is an admin client, or a consumer that does without the group's protocol.
             return None
-        if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
+        if generation == self.generation and instance_id is None and member_id in self.roster.members:
+            # A member of the present generation, as most are.
+            error = None
+        elif generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
             error = self.check_generation(member_id, instance_id, generation)
         else:
             error = None if self.state is State.EMPTY else UnknownMember(self.group_id, member_id)
@@ -502,7 +506,7 @@ class ClassicGroup:
             return GroupNotEmpty(self.group_id)
         return None
 
-    # What it tells the shard.
+    # What the machine asks.
 
     @property
     def type_name(self) -> str:

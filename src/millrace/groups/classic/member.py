@@ -23,11 +23,11 @@ class Member:
     """In the member's order of preference."""
     assignment: bytes = b""
     join_token: Token | None = None
-    """Its JoinGroup that waits for the next generation."""
+    """The member's JoinGroup that waits for the next generation."""
     sync_token: Token | None = None
-    """Its SyncGroup that waits for the leader's assignment."""
+    """The member's SyncGroup that waits for the leader's assignment."""
     is_new: bool = False
-    """Has not had an answer yet, so it cannot send heartbeats."""
+    """Whether it has not had an answer yet, so that it cannot send heartbeats."""
     last_heartbeat_ms: int = -1
     last_commit_ms: int = -1
     alive: Decision[object] | None = field(default=None, compare=False, repr=False)
@@ -49,7 +49,7 @@ class Member:
         )
 
     def update(self, join: Join) -> None:
-        """It joins again, and tells of itself anew."""
+        """Take over what the member tells when it joins again."""
         self.protocols = tuple(join.protocols)
         self.session_timeout_ms = join.session_timeout_ms
         self.alive = None
@@ -70,7 +70,7 @@ class Member:
     # What is stored.
 
     def stored(self, protocol: str | None) -> MemberMetadata:
-        """Its part of a generation's record; there is room for the metadata of one protocol."""
+        """The member's part of a generation's record, which has room for the metadata of one protocol."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,

@@ -20,9 +20,9 @@ class Roster:
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
-        """In the order of joining, which assignors and elections see."""
+        """The members in the order of joining, which assignors and elections see."""
         self.static_members: dict[str, str] = {}
-        """The member's id for each instance's."""
+        """The member id of each instance id."""
         self.leader: str | None = None
         self.pending_joins: dict[str, None] = {}
         """Ids given out to members that have not joined with them yet."""
@@ -32,7 +32,7 @@ class Roster:
     # Coming and going.
 
     def add(self, member: Member) -> None:
-        """A new member; it leads if nobody does."""
+        """Add a new member; it leads if nobody does."""
         self.pending_joins.pop(member.member_id, None)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -41,7 +41,7 @@ class Roster:
             self.leader = member.member_id
 
     def replace(self, old: Member, new: Member) -> None:
-        """`new` gets the place of `old`: its turn in the order, its instance's name, and the lead."""
+        """Give `new` the place of `old`: its turn in the order, its instance id, and the lead."""
         assert old.instance_id is not None
         assert old.instance_id == new.instance_id, (old, new)
         members = list(self.members.values())
@@ -57,7 +57,7 @@ class Roster:
             self.leader = new.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Forget an id, whether a member has it or it was only given out; the member, if it was one."""
+        """Forget an id, whether a member has it or it was only given out; returns the member, if any."""
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -70,7 +70,7 @@ class Roster:
         return member
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member that has this instance's name at present."""
+        """The member that has this instance id at present."""
         known_as = None if instance_id is None else self.static_members.get(instance_id)
         return None if known_as is None else self.members[known_as]
 
@@ -78,7 +78,7 @@ class Roster:
 
     @property
     def joined_count(self) -> int:
-        """How many wait for the next generation."""
+        """How many members wait for the next generation."""
         return sum(1 for member in self.members.values() if member.join_token is not None)
 
     @property
@@ -88,7 +88,7 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest time-out that a member asks for."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_leader(self) -> bool:
@@ -114,8 +114,7 @@ class Roster:
         return first
 
     def preferred_protocol(self) -> str | None:
-        """The protocol that all support and most prefer; a draw goes to the one that the oldest member
-        prefers."""
+        """The protocol that all members support and most prefer; in a draw, the oldest member decides."""
         votes = dict.fromkeys(self.common_protocols(), 0)
         for member in self.members.values():
             for offered in member.protocols:
@@ -125,7 +124,7 @@ class Roster:
         return max(votes, key=lambda name: votes[name], default=None)
 
     def topics(self, protocol: str | None) -> frozenset[str] | None:
-        """What consumers are subscribed to; None where the broker cannot know it."""
+        """The topics that consumers are subscribed to; None where the broker cannot know them."""
         if not self.members:
             return NO_TOPICS
         if protocol is None:

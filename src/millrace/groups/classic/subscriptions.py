@@ -21,7 +21,7 @@ _assignment_encoders: Final[dict[int, Encoder]] = {}
 
 
 def parse_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
-    """None for bytes that are no subscription: other protocols may put what they like here."""
+    """The subscription; None for other bytes, because other protocols may put what they like here."""
     version = _version(metadata, _SUBSCRIPTION_VERSION_MAX)
     if version is None:
         return None
@@ -64,7 +64,7 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _version(data: bytes, version_max: int) -> int | None:
-    """A newer version than is known begins with the fields of the newest known."""
+    """The version to read. A version that is too new begins with the fields of the newest known one."""
     if len(data) < _INT16.size:
         return None
     version: int = _INT16.unpack_from(data)[0]

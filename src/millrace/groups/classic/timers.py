@@ -8,7 +8,7 @@ from millrace.groups.effects import Effects
 
 
 class GroupTimers:
-    """A timer that is set again replaces the one of its name, so each of these runs at most once."""
+    """Sets and cancels timers. A new one replaces the one of its name, so each runs at most once."""
 
     __slots__ = ("_group_id", "_join", "_sync")
 
@@ -29,7 +29,7 @@ class GroupTimers:
     # Members must join the next generation.
 
     def await_first_joins(self, delay_ms: int, timeout_ms: int, out: Effects) -> None:
-        """A group that was empty waits a little for others, and again while they come, up to `timeout_ms`."""
+        """Let a new group wait a little for others, and again while they come, up to `timeout_ms`."""
         delay_ms = min(delay_ms, timeout_ms)
         command = InitialDelayPassed(self._group_id, delay_ms, max(timeout_ms - delay_ms, 0))
         out.set_timer(self._join, delay_ms, command)

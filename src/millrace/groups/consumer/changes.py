@@ -1,6 +1,5 @@
 """What a change in a consumer group leads to: a new epoch, a new target, a member's next step towards it.
-
-Shared by members of the consumer protocol and by classic members inside a consumer group.
+Members of the consumer protocol and classic members inside a consumer group share it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ConsumerChanges:
         out: Effects,
         now_ms: int,
     ) -> ConsumerMember:
-        """Store what the member tells, follow it with epoch and target, and take the member's next step."""
+        """Store what the member tells, renew epoch and target if needed, and take the member's next step."""
         old = before or ConsumerMember(member_id=member.member_id)
         if before is None or not before.tells_same_as(member):
             out.records.append(member.metadata_record(group.group_id))
@@ -74,7 +73,7 @@ class ConsumerChanges:
         )
 
     def after_removal(self, group: ConsumerGroup, removed: Iterable[str], out: Effects) -> None:
-        """Members are gone: the group's epoch grows, the next heartbeat computes the target for it."""
+        """Let the group's epoch grow after members are gone; the next heartbeat computes its target."""
         gone = set(removed)
         members = [member for member in group.members.values() if member.member_id not in gone]
         in_use = {member.topic_pattern for member in members}
@@ -233,7 +232,7 @@ class ConsumerChanges:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], known: Sequence[str]) -> str:
-    """What most members ask for; without a wish, the first of the broker's settings."""
+    """The assignor that most members ask for; if none does, the first of the broker's settings."""
     votes: dict[str, int] = {}
     for member in members:
         wish = member.server_assignor

@@ -12,13 +12,13 @@ JOINING: Final = 0
 """The epoch of a member that joins, or joins again without any partitions."""
 LEAVING: Final = -1
 LEAVING_FOR_A_WHILE: Final = -2
-"""A static member that will be back: its partitions wait for it as long as its session lasts."""
+"""The epoch of a static member that will be back: its partitions wait for it as long as its session lasts."""
 UNCHANGED: Final = -1
-"""A rebalance time-out that the member has told before."""
+"""Stands for a rebalance time-out that the member has told before."""
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """A heartbeat. None says that a field has not changed since the member last told it."""
+    """A heartbeat. A field that is None has not changed since the member last told it."""
 
     group_id: str
     member_id: str
@@ -45,7 +45,7 @@ class Beat(NamedTuple):
     member_epoch: int
     heartbeat_interval_ms: int
     assignment: Mapping[TopicId, Sequence[int]] | None = None
-    """What the member may consume from now on; None: nothing has changed."""
+    """What the member may consume from now on; None if nothing has changed."""
 
 
 class PatternsResolved(NamedTuple):
@@ -94,7 +94,7 @@ class ConsumerSettings:
     assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: str = "bidirectional"
     assignment_interval_ms: int = 1_000
-    """Between two assignments of one group: many members that join at once cost one or two."""
+    """The least time between two assignments of one group: many members that join at once cost one or two."""
 
     @property
     def allows_upgrade(self) -> bool:

@@ -42,7 +42,7 @@ class Consumers:
         self._metadata = metadata
         self._patterns = TopicPatterns()
         self._refused: dict[str, None] = {}
-        """Patterns of members that cannot be read here, complained about once."""
+        """Members' patterns that cannot be read here; each is logged once."""
         self._groups: LoadedGroups | None = None
         self._refresh: asyncio.Task[None] | None = None
         self._has_new_topics = False
@@ -84,7 +84,7 @@ class Consumers:
                     await asyncio.sleep(0)
                 elif topics is self._metadata.image.topics:
                     return found
-            # Topics have come or gone meanwhile; only what is new is looked at.
+            # Topics have come or gone meanwhile; the next round looks only at new ones.
 
     def _image_changed(self, old: Image, new: Image) -> None:
         if new.topics is old.topics:
@@ -120,7 +120,7 @@ class Consumers:
                     if text not in in_use:
                         in_use[text] = await self._resolve_stored(text, group.group_id)
                 if texts:
-                    # Stored before the next heartbeat is answered; nobody waits for it here.
+                    # This is stored before the next heartbeat is answered; nobody waits for it here.
                     self._groups.submit(
                         group.group_id,
                         PatternsResolved(group.group_id, {text: in_use[text] for text in texts}),
@@ -129,8 +129,8 @@ class Consumers:
             self._refused = {text: None for text in self._refused if text in in_use}
 
     async def _resolve_stored(self, text: str, group_id: str) -> frozenset[str]:
-        """The topics that a member's pattern matches. None if it cannot be read here: another version, or
-        Kafka, may have taken it for its member, and other members and groups go on without it."""
+        """The topics that a member's pattern matches: none if it cannot be read here. Kafka or another
+        version may have accepted such a pattern, and other members and groups must go on without it."""
         if text in self._refused:
             return frozenset()
         try:

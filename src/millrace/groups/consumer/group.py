@@ -1,9 +1,9 @@
 """The stored state of one group of the consumer protocol (KIP-848). Only `apply` changes it.
 
-Three epochs. The group's grows with every change of members, subscriptions or topics; the assignment's
-follows when a new target has been computed for it; each member's follows when it has given up what the target
-does not leave it. A partition has one owner: `owners` names the member that may consume it, or was told to
-stop and has not said yet that it did. Nobody else gets it before.
+There are three epochs. The group's grows with every change of members, subscriptions or topics; the
+assignment's follows when a new target has been computed; each member's follows when the member has given up
+what the target does not leave it. A partition has one owner: `owners` names the member that may consume it,
+or was told to stop and has not said yet that it did. Nobody else gets the partition before.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ResolvedPattern(NamedTuple):
 
     topics: frozenset[str]
     version: int
-    """The revision of the metadata that it was resolved with."""
+    """The revision of the metadata with which the pattern was resolved."""
     timestamp_ms: int
 
 
 class ConsumerGroup:
-    """One group. Records change it through `apply`; the fields of the moment change while it is served."""
+    """One group. Records change it through `apply`; its soft state changes while it is served."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -50,8 +50,8 @@ class ConsumerGroup:
         self.owners: dict[tuple[TopicId, int], str] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
         self.has_partition_metadata = False
-        """Kafka before 4.1 stored the topics' shapes in a record of its own, which goes with the group."""
-        # Of the moment, lost with the coordinator.
+        """Whether there is a record of topics' shapes, as Kafka wrote before 4.1. It goes with the group."""
+        # Soft state, lost with the coordinator.
         self.checked_revision = NEVER_CHECKED
         """The revision of the metadata that the group's hash was last compared with."""
         self.idle: dict[str, Decision[object]] = {}
@@ -66,7 +66,7 @@ class ConsumerGroup:
         return f"<ConsumerGroup {self.group_id} {self.state_name} {self.epoch} {list(self.members)}>"
 
     def copy(self) -> ConsumerGroup:
-        """For rules that must look a step ahead."""
+        """A copy, for rules that must look a step ahead."""
         twin = ConsumerGroup(self.group_id)
         for name in (
             "epoch",
@@ -165,7 +165,7 @@ class ConsumerGroup:
         assert isinstance(value, stored.ConsumerGroupRegularExpressionValue), value
         self.patterns[pattern] = ResolvedPattern(frozenset(value.topics), value.version, value.timestamp)
 
-    # What it tells.
+    # What others ask.
 
     def owner_of(self, topic: TopicId, partition: int) -> str | None:
         return self.owners.get((topic, partition))
@@ -197,7 +197,7 @@ class ConsumerGroup:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        if all(member.is_settled(self.assignment_epoch) for member in self.members.values()):
+        if all(member.has_reached(self.assignment_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
 
@@ -230,8 +230,8 @@ class ConsumerGroup:
     def check_commit_of(
         self, *, member_id: str, generation: int, topic_id: TopicId, partition: int
     ) -> MillraceError | None:
-        """A member that has not heard of its newest epoch may still commit to partitions that it had
-        before."""
+        """Why a member may not commit to this partition, or None. A member that has not heard of its newest
+        epoch may still commit to partitions that it had before."""
         error = self.check_epoch(member_id, generation)
         member = self.members.get(member_id)
         if error is None or member is None or generation > member.epoch:
@@ -268,7 +268,7 @@ class ConsumerGroup:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """What removes a member. Its metadata goes last, so that no other record of it is ever left alone."""
+    """The records that remove a member. Its metadata goes last, so no other record of it is left alone."""
     return [
         Record(key(group_id=group_id, member_id=member_id), None)
         for key in (
@@ -286,7 +286,7 @@ def pattern_tombstone(group_id: str, pattern: str) -> Record:
 
 
 def session_timer(group_id: str, member_id: str, timeout_ms: int) -> SetTimer:
-    """It has the same name as the session timer of a classic group, so that one replaces the other."""
+    """A member's session timer, with the same name as in a classic group, so that one replaces the other."""
     return SetTimer(("session", group_id, member_id), timeout_ms, SessionExpired(group_id, member_id))
 
 

@@ -1,4 +1,4 @@
-"""One member of a consumer group, as the stored records tell of it. It never changes: it is replaced."""
+"""One member of a consumer group, as the stored records tell of it. It never changes, but is replaced."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It still has to give partitions up."""
+    """The member still has to give partitions up."""
     UNRELEASED_PARTITIONS = 2
-    """It has given up what it must, and waits for partitions that others still have."""
+    """The member has given up what it must, and waits for partitions that others still have."""
     UNKNOWN = 127
 
 
@@ -55,7 +55,7 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     topic_names: tuple[str, ...] = ()
-    """Sorted."""
+    """The names of topics, sorted."""
     topic_pattern: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
@@ -66,9 +66,10 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: EpochsByPartition = field(default_factory=lambda: NOTHING_OWNED)
     revoking: EpochsByPartition = field(default_factory=lambda: NOTHING_OWNED)
-    """What it was told to give up and has not given up yet."""
+    """What the member was told to give up and has not given up yet."""
 
-    def is_settled(self, target_epoch: int) -> bool:
+    def has_reached(self, target_epoch: int) -> bool:
+        """Whether the member has its whole target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def tells_same_as(self, other: ConsumerMember) -> bool:
@@ -198,7 +199,8 @@ def _topic_partitions(owned: EpochsByPartition) -> list[TopicPartitions]:
 
 
 def _epochs(stored: list[TopicPartitions], member_epoch: int) -> EpochsByPartition:
-    """Records that were written before Kafka 4.3 have no epochs. The member's own is the safe answer."""
+    """The partitions of a record with their epochs. Records from before Kafka 4.3 have none: then the
+    member's own epoch is the safe answer."""
     return {
         TopicId(each.topic_id): (
             dict.fromkeys(each.partitions, member_epoch)

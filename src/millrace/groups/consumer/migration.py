@@ -56,7 +56,7 @@ def upgrade(
     for member in members:
         target = {topic: frozenset(partitions) for topic, partitions in member.assigned.items()}
         records.append(target_record(classic.group_id, member.member_id, target))
-    # The time is left open, so that the member that brings the change gets its share at once.
+    # The time is 0, so that the member that brings the change gets its share at once.
     records.append(target_epoch_record(classic.group_id, classic.generation, 0))
     records += [member.assignment_record(classic.group_id) for member in members]
 
@@ -77,9 +77,9 @@ def _upgraded_members(classic: ClassicGroup, topics: ConsumerTopics) -> list[Con
     """The members, each with all that it may be consuming: its assignment, and what it had when it joined
     last.
 
-    A cooperative member goes on with the latter until it has read an assignment without it, and joins again
-    when it has stopped; in a rebalance that began anew it has no assignment at all. What somebody else is
-    assigned is no longer its own."""
+    A cooperative member goes on consuming what it had until it has read an assignment without it, and joins
+    again when it has stopped; in a rebalance that began anew it has no assignment at all. What another member
+    is assigned no longer belongs to it."""
     known = [(member, *_read(member, classic.group_id)) for member in classic.members.values()]
     taken = {place for _, _, assignment in known for place in _places(assignment.items(), topics)}
     members = []
@@ -150,9 +150,8 @@ def downgrade(
     *,
     must_rebalance: bool = True,
 ) -> ClassicGroup:
-    """The classic group that takes a consumer group's place; its members are called to join it anew.
-
-    It is in `out` already."""
+    """The classic group that takes a consumer group's place, and calls its members to join anew. Its records
+    are in `out` already."""
     members = list(remaining)
     protocol = _common_protocol(members)
     value = stored.GroupMetadataValue(
@@ -192,7 +191,7 @@ def _downgraded(member: ConsumerMember, protocol: str, topics: ConsumerTopics) -
     assert member.classic is not None, member
     offered = {each.name: each.metadata for each in member.classic.protocols}
     metadata = offered.get(protocol, member.classic.protocols[0].metadata)
-    # What it has, not what it was to have: the group may become a consumer group again before it has joined.
+    # Store what the member has, not its target: the group may become a consumer group again before it joins.
     held: dict[TopicId, frozenset[int]] = {}
     for owned in (member.assigned, member.revoking):
         for topic, epochs in owned.items():
@@ -222,7 +221,7 @@ def classic_assignment(
 
 
 def replace_member(group: ConsumerGroup, old: ConsumerMember, new_id: str, out: Effects) -> ConsumerGroup:
-    """A static member is back under a new id, and takes over all that the old one had."""
+    """Let a static member that is back under a new id take over all that the old one had."""
     group_id = group.group_id
     new = replace(old, member_id=new_id, epoch=0, previous_epoch=0)
     records = [

@@ -1,6 +1,6 @@
 """Classic members inside a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup without a leader.
 
-A member's generation is its epoch; it is told to join again whenever there is a step for it to take.
+A member's generation is its epoch; the group calls it to join again whenever there is a step for it to take.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class MixedGroups:
         self._remove = remove
 
     def decide(self, group: ConsumerGroup, command: ClassicCommand, now_ms: int) -> Decision[object]:
-        """A command of the classic protocol. Timers that the group set while it was classic mean nothing
-        here."""
+        """Decide a classic command. Timers that the group set while it was classic mean nothing here."""
         match command:
             case Heartbeat():
                 return self._heartbeat(group, command, now_ms)

@@ -1,7 +1,8 @@
-"""How one member gets to its target, step by step: first it gives up, then it gets what others have released.
+"""How one member gets to its target, step by step: first it gives partitions up, then it gets what others
+have released.
 
 No partition is ever given to a member while somebody else may still consume it. A member that has to give
-partitions up stays in its epoch until it no longer reports them as owned; whoever is to have them waits.
+partitions up stays in its epoch until it no longer reports them as owned; those that are to get them wait.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millrace.groups.consumer.member import ConsumerMember, EpochsByPartition, M
 from millrace.groups.errors import FencedMemberEpoch
 
 Owned = Sequence[tuple[TopicId, Sequence[int]]] | None
-"""What a member says it owns; None: the same as before."""
+"""What a member says it owns; None if that is the same as before."""
 OwnerOf = Callable[[TopicId, int], str | None]
 
 
@@ -59,7 +60,7 @@ class Reconciliation:
                 return self._approach(self._target_epoch)
 
     def _still_owns(self, partitions: EpochsByPartition) -> bool:
-        """A member that says nothing of what it owns has given nothing up."""
+        """Whether the member still owns some of these; without a word on that, it has given nothing up."""
         if self._owned is None:
             return True
         return any(
@@ -93,14 +94,14 @@ class Reconciliation:
         for topic, partitions in gained.items():
             kept[topic] = {**kept.get(topic, {}), **dict.fromkeys(partitions, self._target_epoch)}
         state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
-        settled = member.with_epoch(self._target_epoch, state, kept)
+        after = member.with_epoch(self._target_epoch, state, kept)
         if state is member.state and member.epoch == self._target_epoch and kept == member.assigned:
-            # Still waiting for the same: nothing to store.
+            # The member still waits for the same partitions: there is nothing to store.
             return member
-        return settled
+        return after
 
     def _drop_unsubscribed(self) -> ConsumerMember:
-        """The subscription was narrowed, and the next target is not known yet: give up what is not wanted."""
+        """Give up what a narrowed subscription does not want, before the next target is known."""
         member = self._member
         kept = {topic: epochs for topic, epochs in member.assigned.items() if topic in self._subscribed}
         if len(kept) == len(member.assigned):

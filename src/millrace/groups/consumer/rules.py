@@ -1,6 +1,6 @@
 """The rules of consumer groups (KIP-848): heartbeats that join, stay and leave, time-outs, and who is fenced.
 
-Classic members of such groups are served by `mixed_groups`; groups change their protocol in `migration`.
+`mixed_groups` serves classic members of such groups; `migration` changes the protocol of groups.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class GroupsOfConsumers(ConsumerRules):
         group_configs: Callable[[str], Mapping[str, str]],
         patterns_loaded: Callable[[], None] = lambda: None,
     ) -> None:
-        """`patterns_loaded` is told of stored patterns: topics may have changed since they were matched."""
+        """`patterns_loaded` is called when stored patterns are loaded: topics may have changed since they
+        were matched."""
         self._shard = shard
         self._topics = topics
         self._settings = settings
@@ -177,15 +178,16 @@ class GroupsOfConsumers(ConsumerRules):
             group = self._made_group(beat.group_id, group, out, now_ms)
             return self._stay(group, beat, out, now_ms)
         decision = self._stay(group, beat, out, now_ms)
-        # The records stand in an order in which each makes sense without the next: the assignment of a large
-        # group may take more than a batch, and its epoch comes last.
+        # Each record makes sense without the next ones, and the epoch comes last: so the assignment of a
+        # large group may fill more than one batch.
         return decision if self._is_replacing(group, beat) else replace(decision, is_atomic=False)
 
     def _is_replacing(self, group: ConsumerGroup, beat: ConsumerHeartbeat) -> bool:
         return beat.member_epoch == JOINING and beat.instance_id in group.static_members
 
     def _is_idle(self, group: ConsumerGroup, member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
-        """Most heartbeats: the member says nothing new, has all it shall have, and no topic has changed."""
+        """Whether a heartbeat changes nothing, as most do: the member says nothing new, has reached its
+        target, and no topic has changed."""
         return (
             beat.member_epoch == member.epoch == group.assignment_epoch == group.epoch
             and member.state is MemberState.STABLE
@@ -245,7 +247,7 @@ class GroupsOfConsumers(ConsumerRules):
         raise GroupNotFound(group_id, "not found" if group is None else "is not a consumer group")
 
     def _made_group(self, group_id: str, present: Group | None, out: Effects, now_ms: int) -> ConsumerGroup:
-        """A new group, in the place of a classic one if there is one that may be converted."""
+        """A new group, made from the classic one of this name if there is one that may be converted."""
         made = ConsumerGroup(group_id)
         if present is None:
             return made
@@ -295,8 +297,8 @@ class GroupsOfConsumers(ConsumerRules):
     def _member_of(
         self, group: ConsumerGroup, beat: ConsumerHeartbeat, out: Effects
     ) -> tuple[ConsumerGroup, ConsumerMember | None]:
-        """Who sends a heartbeat, None for a new member, and the group: a changed copy if a static member is
-        back."""
+        """The group and the member that sends a heartbeat, None for a new one. The group is a changed copy if
+        a static member is back."""
         is_joining = beat.member_epoch == JOINING
         if beat.instance_id is None:
             member = group.members.get(beat.member_id)
@@ -341,7 +343,7 @@ class GroupsOfConsumers(ConsumerRules):
             member = group.members[known_as]
         out.response = Beat(beat.member_id, beat.member_epoch, 0)
         if beat.instance_id is not None and beat.member_epoch == LEAVING_FOR_A_WHILE:
-            # Its session goes on: whoever brings the instance's id within it gets the same partitions.
+            # The member's session goes on: whoever brings the instance id within it gets the same partitions.
             away = replace(member, epoch=LEAVING_FOR_A_WHILE, revoking=NOTHING_OWNED)
             out.records.append(away.assignment_record(group.group_id))
             out.cancel_timer(("revocation", group.group_id, member.member_id))
@@ -350,7 +352,7 @@ class GroupsOfConsumers(ConsumerRules):
         return out.decision()
 
     def remove(self, group: ConsumerGroup, member_ids: list[str], out: Effects, now_ms: int) -> None:
-        """Members are no longer part of the group, which becomes a classic one if only such are left."""
+        """Remove members from the group, which becomes a classic one if only classic members are left."""
         for member_id in member_ids:
             for name in ("session", "revocation", "rejoin", "resync"):
                 out.cancel_timer((name, group.group_id, member_id))
@@ -403,8 +405,7 @@ class GroupsOfConsumers(ConsumerRules):
         return self._mixed.decide(group, command, now_ms)
 
     def _last_consumer_replaced(self, group: ConsumerGroup, join: commands.Join) -> ConsumerMember | None:
-        """The static member that comes back with the classic protocol, if it was the last of the other
-        one."""
+        """The static member that comes back as a classic one, if it was the last of the consumer protocol."""
         known_as = group.static_members.get(join.instance_id or "")
         if known_as is None or join.member_id or not self._settings().allows_downgrade:
             return None
@@ -439,7 +440,7 @@ class GroupsOfConsumers(ConsumerRules):
 
 
 def _updated(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with what the heartbeat tells anew."""
+    """The member with the changes that the heartbeat tells."""
     return replace(
         member,
         instance_id=member.instance_id if beat.instance_id is None else beat.instance_id,
@@ -463,7 +464,7 @@ def _updated(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
     if epoch == member.epoch:
         return
-    # The answer with the new epoch may have been lost. Then the member owns no more than it was left with.
+    # The answer with the new epoch may have been lost. Then the member owns no more than that answer left it.
     has_no_more = owned is not None and all(
         partition in member.assigned.get(topic, ()) for topic, partitions in owned for partition in partitions
     )

@@ -11,7 +11,7 @@ from millrace.metadata.image import BrokerState, Image, TopicState
 
 
 class ConsumerTopics:
-    """What is worked out for a topic is kept as long as its state in the image is the same object."""
+    """The topics of the image. It keeps what it works out for a topic until the topic's state changes."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image
@@ -46,7 +46,7 @@ class ConsumerTopics:
         return shapes
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """Equal for equal topics, in every process: names, ids, partitions and their racks."""
+        """A hash of names, ids, partitions and racks of topics, which is the same in every process."""
         digest = blake2b(digest_size=8)
         is_empty = True
         for name in sorted(names):

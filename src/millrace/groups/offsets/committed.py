@@ -16,21 +16,21 @@ TopicOffsets = dict[int, CommittedOffset]
 
 
 class Offsets:
-    """By group, topic and partition. Only what a record says changes them."""
+    """Offsets by group, topic and partition. Only records change them."""
 
     __slots__ = ("by_group", "pending")
 
     def __init__(self) -> None:
         self.by_group: dict[str, dict[str, TopicOffsets]] = {}
         self.pending: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
-        """By producer: what its open transaction has committed, in the order of the log."""
+        """What each producer's open transaction has committed, in the order of the log."""
 
     def apply_pending(self, producer_id: int, key: OffsetCommitKey, committed: CommittedOffset) -> None:
-        """An offset within a transaction."""
+        """Apply an offset within a transaction."""
         self.pending.setdefault(producer_id, {})[key.group, key.topic, key.partition] = committed
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> list[str]:
-        """The transaction's offsets count from now on, or are forgotten; the groups that they are of."""
+        """Let a transaction's offsets count from now on, or forget them; returns the groups with new ones."""
         ended = self.pending.pop(producer_id, {})
         if is_commit:
             for (group, topic, partition), committed in ended.items():
@@ -44,7 +44,7 @@ class Offsets:
         return any(group == group_id for offsets in self.pending.values() for group, _, _ in offsets)
 
     def apply(self, key: OffsetCommitKey, committed: CommittedOffset | None) -> None:
-        """What a record says: an offset, or that there is none any more."""
+        """Apply a record: an offset, or that there is none any more."""
         group_id, topic, partition = key.group, key.topic, key.partition
         if self.pending:
             self._forget_pending(group_id, topic, partition)
@@ -69,7 +69,7 @@ class Offsets:
             del self.by_group[key.group]
 
     def _forget_pending(self, group_id: str, topic: str, partition: int) -> None:
-        """Whatever open transactions hold for this partition is older, and must not come back later."""
+        """Forget what open transactions hold for this partition: it is older, and must not come back."""
         for offsets in self.pending.values():
             offsets.pop((group_id, topic, partition), None)
 
@@ -82,11 +82,11 @@ class Offsets:
                 yield topic, partition, committed
 
     def tombstones(self, group_id: str) -> list[Record]:
-        """What removes all offsets of a group."""
+        """The records that remove all offsets of a group."""
         return [_tombstone(group_id, topic, partition) for topic, partition, _ in self.of_group(group_id)]
 
     def tombstones_of_topics(self, topics: Sequence[str]) -> list[Record]:
-        """What removes the offsets of deleted topics from all groups."""
+        """The records that remove the offsets of deleted topics from all groups."""
         return [
             _tombstone(group_id, topic, partition)
             for group_id, by_topic in self.by_group.items()
@@ -95,7 +95,7 @@ class Offsets:
         ]
 
     def delete(self, group: Group, partitions: Sequence[tuple[str, int]]) -> list[Record]:
-        """What removes these of the group's offsets, where there are any."""
+        """The records that remove these offsets of the group, where there are any."""
         return [
             _tombstone(group.group_id, topic, partition)
             for topic, partition in partitions
@@ -103,7 +103,7 @@ class Offsets:
         ]
 
     def expired(self, group: Group, *, now_ms: int, retention_ms: int) -> list[Record]:
-        """What removes the group's offsets that are past their retention.
+        """The records that remove the group's offsets past their retention.
 
         A topic that the group is subscribed to keeps its offsets, however rarely it is read."""
         return [
@@ -116,7 +116,7 @@ class Offsets:
 def commit(
     command: CommitOffsets, *, now_ms: int, metadata_max: int
 ) -> tuple[list[Record], list[MillraceError | None]]:
-    """The records of a commit that the group has let pass, and for each offset why it is not among them."""
+    """The records of a commit that the group lets pass, and for each offset None or why it has none."""
     expire_ms = -1 if command.retention_ms is None else now_ms + command.retention_ms
     records: list[Record] = []
     errors: list[MillraceError | None] = []
@@ -130,7 +130,8 @@ def commit(
                 OffsetCommitKey(group=command.group_id, topic=topic, partition=partition),
                 CommittedOffset(
                     offset,
-                    # The layout with an expiry has no room for these, and a restart must find the same.
+                    # The layout with an expiry has no room for epoch and topic id, and a restart must find
+                    # the same.
                     leader_epoch if expire_ms < 0 else NO_EPOCH,
                     metadata,
                     now_ms,

@@ -1,11 +1,10 @@
 """Commits of offsets whose names are known already: more of them happen than of anything else in groups.
 
 A consumer repeats itself: the same member commits the same partitions all day, and only the offsets change.
-Who keeps what the repeated parts mean (`broker/handlers/groups/quick_commits.py`) brings a `Committer` and
-its `Place`s, and saves the command, the decision and the keys of the records. The rules are the machine's
-own: it is asked whether the commit may pass, and it applies the records. A commit that is refused, in part or
-as a whole, is left to the general way, and nothing has changed by then; so this one knows no errors but a
-failed write.
+`broker/handlers/groups/quick_commits.py` keeps what the repeated parts mean: it brings a `Committer` and its
+`Place`s, and saves the command, the decision and the keys of the records. The rules are the machine's own: it
+says whether the commit may pass, and applies the records. A commit that is refused, in part or as a whole, is
+left to the general way, and nothing has changed by then; so this way knows no errors but a failed write.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ each commit takes it apart, and named ones take three times as long."""
 Wanted: TypeAlias = tuple[Place, int, int, bytes]
 """A partition, its offset, leader epoch and metadata."""
 Staged: TypeAlias = tuple[list[tuple[bytes, bytes | None]], int]
-"""Records and their size, which `Shard.stage` is to be given at once."""
+"""Records and their size, to be given to `Shard.stage` at once."""
 
 
 def place_of(group_id: str, topic: str, partition: int, topic_id: TopicId) -> Place:
@@ -60,8 +59,8 @@ def place_of(group_id: str, topic: str, partition: int, topic_id: TopicId) -> Pl
 
 
 def apply_commit(shard: Shard, committer: Committer, wanted: Sequence[Wanted], now_ms: int) -> Staged | None:
-    """Apply a commit if all of it may pass; the records are then to be stored before anything else happens.
-    None if that is for the general way to do, and then nothing has changed."""
+    """Apply a commit if all of it may pass; the caller has to stage the records before anything else happens.
+    None if the general way has to serve it, and then nothing has changed."""
     if not shard.takes_records:
         return None
     machine = shard.machine
@@ -91,7 +90,7 @@ def apply_commit(shard: Shard, committer: Committer, wanted: Sequence[Wanted], n
     if size_bytes > shard.batch_bytes_max:
         return None
     if group is not None and committer.generation >= 0:
-        shard.set_timers(group.committed(committer.member_id, now_ms))
+        shard.timers.change(group.committed(committer.member_id, now_ms))
     for key, committed in applied:
         machine.apply_offset(key, committed)
     return encoded, size_bytes

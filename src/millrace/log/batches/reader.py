@@ -1,4 +1,4 @@
-"""Walks the batches of a stored segment in large reads. A length that cannot be is never followed."""
+"""Walks the batches of a stored segment in large reads. It never follows an impossible length."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_batches(
         if at == 0:
             if len(data) < LENGTH_END:
                 raise MalformedBatch(f"{file.path} ends within a header at byte {position}")
-            # The first batch is larger than a read: this one takes it as a whole.
+            # The first batch is larger than a read, so another read takes it as a whole.
             _, length = OFFSET_AND_LENGTH.unpack_from(data, 0)
             whole = memoryview(file.read_at(position, LENGTH_END + length))
             if len(whole) < LENGTH_END + length:

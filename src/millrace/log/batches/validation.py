@@ -53,7 +53,7 @@ class RecordError(NamedTuple):
 
 
 class InvalidRecords(InvalidRecord):
-    """Records that are sound but not allowed in this topic, by name."""
+    """Records that are sound but not allowed in this topic; `record_errors` names them."""
 
     def __init__(self, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(f"{record_errors[0].message} (record {record_errors[0].batch_index} of the batch)")
@@ -119,7 +119,7 @@ def prepare(records: memoryview, rules: RecordRules, *, now_ms: int) -> memoryvi
 
 
 def _check_header(batch: memoryview) -> BatchHeader:
-    """As appending would judge it: a wrong checksum may be right when sent again, other faults will not."""
+    """The header, judged as in an append: of all faults, only a wrong checksum may be gone if sent again."""
     header = read_header(batch)
     if header.magic != MAGIC:
         raise UnsupportedBatchFormat(header.magic)
@@ -149,7 +149,7 @@ def _prepare_batch(
 def _check_records(
     data: bytes | bytearray, header: BatchHeader, rules: RecordRules, now_ms: int, first_index: int
 ) -> BatchHeader:
-    """Walk all records; the header with the true maximum timestamp, the same object if that was right."""
+    """Check all records; returns the header with the true maximum timestamp, itself if that was right."""
     needs_key = rules.cleanup_compact
     base_timestamp = header.base_timestamp
     newest_delta, oldest_delta = -(2**63), 2**63

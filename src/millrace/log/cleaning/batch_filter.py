@@ -48,7 +48,7 @@ class FilterRules:
 
 
 class BatchFilter:
-    """Fed with every batch of the range in offset order."""
+    """Takes every batch of the range in offset order, and says what is left of it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class BatchFilter:
             return None
         self._stats.records_written += header.records_count
         if removable and horizon is None:
-            # Readers may still be behind it: like a tombstone, it stays for a while once it is of no use.
+            # Readers may still be behind the marker: like a tombstone, it outlives its use for a while.
             data = bytes(inflate_records(batch, header, self._rules.max_decompressed_bytes))
             return self._rebuild(data, header, list(scan_records(data, header)), set_horizon=True)
         return batch

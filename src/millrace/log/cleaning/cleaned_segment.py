@@ -36,7 +36,7 @@ class CleanedFile:
 
 
 class CleanedSegment:
-    """One writer, from the first batch to `finish` or `discard`."""
+    """Writes one segment, from the first batch to `finish` or `discard`."""
 
     def __init__(
         self, volume: Volume, directory: str, base_offset: int, *, index_interval_bytes: int
@@ -84,7 +84,7 @@ class CleanedSegment:
             self._write()
 
     def finish(self, aborted: Iterable[AbortedTransaction]) -> CleanedFile:
-        """Everything on the disk, the indexes complete."""
+        """Complete the indexes and flush everything; returns what the log has to know of the segment."""
         self._write()
         if self._written == 0:
             # An empty file has no bytes to write but has to be there.

@@ -16,7 +16,7 @@ from millrace.wire.records import ControlType, read_control_marker, read_records
 
 
 class CleanedTransactions:
-    """Fed with every batch in offset order; knows the aborted transactions from the indexes."""
+    """Takes every batch in offset order; knows the aborted transactions from the indexes."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction], *, from_offset: int) -> None:
         distinct = {

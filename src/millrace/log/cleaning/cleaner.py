@@ -69,7 +69,7 @@ class CleanerMetrics:
     tombstones_removed: int = 0
     busy_seconds: float = 0.0
     dirty_ratio_max: float = 0.0
-    """Of the last look at all logs."""
+    """The highest one that the last look at all logs found."""
     cleaning: str = ""
     """The partition being cleaned now."""
     uncleanable: dict[LogIdentity, str] = field(default_factory=dict)
@@ -136,8 +136,8 @@ class LogCleaner:
         return cases
 
     def _reconsider(self, log: PartitionLog) -> None:
-        """What compaction cannot read is found by the scrub sooner or later, and mended. Since then nothing
-        may be wrong with the log; and nothing is cleaned that is in quarantine."""
+        """Try a log again once damage was found in its directory: the scrub finds what compaction could not
+        read, so the log may be mended by now. What is still in quarantine is never cleaned."""
         found_count = self._given_up_at.get(_identity(log))
         if found_count is not None and found_count != log.home.quarantined_count:
             del self._given_up_at[_identity(log)]
@@ -195,7 +195,7 @@ class LogCleaner:
         while waiting:
             group = waiting[0]
             now = {segment.base_offset: segment for segment in log.segments[:-1]}
-            # All of them: an old record was dropped for the sake of a newer one in any later segment.
+            # Any original may hold the newer record for which an old one was dropped, so all must be there.
             is_changed = any(now.get(base) is not segment for base, segment in originals.items())
             if log.is_closed or log.is_moving or is_changed:
                 break
@@ -217,7 +217,7 @@ class LogCleaner:
         metrics.tombstones_removed += stats.tombstones_removed
         self._deaths.pop(_identity(log), None)
         logger.info(
-            "%s: compacted %d bytes to %d, %d of %d records left",
+            "%s: compaction turned %d bytes into %d and kept %d of %d records",
             log.topic_partition,
             stats.bytes_read,
             stats.bytes_written,
@@ -227,7 +227,7 @@ class LogCleaner:
 
     def _try_later(self, log: PartitionLog, reason: str) -> bool:
         self.metrics.aborted_count += 1
-        logger.info("%s: compaction broken off, to be tried again: %s", log.topic_partition, reason)
+        logger.info("%s: compaction was broken off and will be tried again: %s", log.topic_partition, reason)
         return False
 
     def _count_death(self, log: PartitionLog, reason: str, found_count: int) -> bool:
@@ -241,7 +241,7 @@ class LogCleaner:
         self.metrics.failures_count += 1
         self._given_up_at[_identity(log)] = found_count
         self.metrics.uncleanable[_identity(log)] = reason
-        logger.error("%s: cannot be compacted and is left as it is: %s", log.topic_partition, reason)
+        logger.error("%s cannot be compacted and is left as it is: %s", log.topic_partition, reason)
 
 
 def _identity(log: PartitionLog) -> LogIdentity:

@@ -56,7 +56,7 @@ def assess(log: PartitionLog, now_ms: int) -> CleaningCase:
     segments = log.segments
     first_dirty_offset = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty_offset <= log.log_end_offset:
-        # The log was cut or its start moved: what the checkpoint says holds no more.
+        # The log was cut or its start moved: what the checkpoint says no longer holds.
         first_dirty_offset = log.log_start_offset
     end_offset = _end_of_cleanable(log, segments, first_dirty_offset, now_ms)
     ends = [segment.base_offset for segment in segments[1:]]
@@ -126,8 +126,8 @@ def plan_job(case: CleaningCase, cleaner: CleanerConfig, now_ms: int) -> Compact
 def _end_of_cleanable(
     log: PartitionLog, segments: tuple[Segment, ...], first_dirty_offset: int, now_ms: int
 ) -> int:
-    """Never the active segment, nothing uncommitted or undecided, nothing younger than the topic allows, and
-    nothing from damage on: what is in quarantine may come back, and belongs to its segment."""
+    """Where cleaning has to stop: before the active segment, before anything uncommitted, undecided or
+    younger than the topic allows, and before damage: what is in quarantine may come back into its segment."""
     limit = min(log.high_watermark, log.last_stable_offset)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     end_offset = segments[0].base_offset

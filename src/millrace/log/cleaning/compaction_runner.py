@@ -21,7 +21,7 @@ _STOP_TIMEOUT_S: Final = 5.0
 
 
 class CompactionRunner(Protocol):
-    """Whoever does compaction jobs, one at a time."""
+    """Does compaction jobs, one at a time."""
 
     starts_count: int
     """How often something had to be started for the jobs."""
@@ -31,7 +31,7 @@ class CompactionRunner(Protocol):
         WorkerNotStarted if it could not be begun."""
 
     async def rest(self) -> None:
-        """Nothing to do for a while: give memory back."""
+        """Give memory back, because there is nothing to do for a while."""
 
 
 class InlineRunner:
@@ -49,7 +49,7 @@ class InlineRunner:
 
 
 class WorkerRunner:
-    """One process for all jobs, started with the first one and again after it died. One job at a time."""
+    """Has one process do all jobs, one at a time; starts it with the first one and again after it died."""
 
     def __init__(self) -> None:
         self.starts_count = 0
@@ -100,7 +100,7 @@ class WorkerRunner:
                 raise WorkerNotStarted(f"no worker process: {error.strerror or error}") from error
             self._process = process
             self.starts_count += 1
-            logger.info("worker process %d started", process.pid)
+            logger.info("the worker process %d has started", process.pid)
         return process
 
     async def _stop(self) -> None:

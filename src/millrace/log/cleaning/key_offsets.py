@@ -29,7 +29,7 @@ class KeyOffsets:
         return len(self.by_key)
 
     def has_room_for(self, count: int) -> bool:
-        """Whether this many new keys fit. An empty map takes any batch, or one could never be compacted."""
+        """Whether this many new keys fit. An empty map takes a batch of any size."""
         return not self.by_key or len(self.by_key) + count <= self.keys_max
 
 

@@ -41,7 +41,7 @@ class Pacer:
         ahead = self._done / self._bytes_per_second - self._elapsed() if self._is_throttled() else 0.0
         if self._unchecked >= _CHECK_EVERY_BYTES or ahead > _PAUSE_MIN_S:
             self._unchecked = 0
-            # Waiting for the parent is also how to sleep: it may end meanwhile.
+            # It sleeps by waiting for input from the parent, which may end meanwhile.
             readable, _, _ = select.select([self._input_number], [], [], max(ahead, 0.0))
             if readable:
                 raise SystemExit(0)

@@ -27,7 +27,7 @@ class JobFailed(MillraceError):
 
 
 class WorkerNotStarted(MillraceError):
-    """There was no process to be had: too many files are open, too many processes run, or memory is short."""
+    """The system gave no process: too many files are open, too many processes run, or memory is short."""
 
 
 class WorkerDied(MillraceError):

@@ -40,7 +40,7 @@ class DirectoryCheckpoints:
         await self._save(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
 
     async def forget_deleted(self) -> None:
-        """Write those again that speak of a log that is gone."""
+        """Write those checkpoints again that name a log that is gone."""
         for name, offsets_now in self._all():
             async with self._saving:
                 saved = self._saved.get(name)
@@ -48,7 +48,7 @@ class DirectoryCheckpoints:
                 await self._save(name, offsets_now)
 
     async def lower_recovery_point(self, log: PartitionLog) -> None:
-        """After a cut: recovery must not pass over what is written in the place of flushed records."""
+        """Save the recovery point after a cut: what takes the place of flushed records must be checked."""
         async with self._saving:
             # A checkpoint that was under way may have taken the number from before the cut. If this process
             # has written none yet, the file may say anything.
@@ -70,7 +70,7 @@ class DirectoryCheckpoints:
             partition: log.log_start_offset
             for partition, log in self._logs.items()
             if log.log_start_offset > log.segments[0].base_offset
-            # Its only file may never have been flushed: with it a power loss takes where the log began.
+            # Its only file may never have been flushed, and a power loss would take the start with it.
             or 0 < log.log_start_offset >= log.flushed_offset
         }
 
@@ -85,8 +85,8 @@ class DirectoryCheckpoints:
         return {partition: log.high_watermark for partition, log in self._logs.items()}
 
     async def _save(self, name: str, offsets_now: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Write a checkpoint. One at a time: two that write the same file would write into each other, and
-        the older one might stay."""
+        """Write a checkpoint, one at a time: two writers of a file would write into each other, and the older
+        numbers might stay."""
         async with self._saving:
             offsets = offsets_now()
             if offsets != self._saved.get(name):

@@ -1,4 +1,4 @@
-"""At the start: which of several directories of a partition counts, by the names that a move left (see
+"""Decides at the start which of several directories of a partition counts, by the names that a move left (see
 `moving` for those) and by what lies in them."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.log.segments import checkpoints
 logger: Final = logging.getLogger(__name__)
 
 BelongsTo = Callable[[str, TopicId], bool | None]
-"""Whether a topic with this name and id is there, by the metadata; None if that says nothing about it."""
+"""Whether the metadata has a topic with this name and id; None if it says nothing about that."""
 
 
 class Verdict(NamedTuple):
@@ -35,18 +35,18 @@ class Surveyed(NamedTuple):
 
     path: str
     unique: str
-    """For the names of directories in it that are not to meet others."""
+    """A part for the names of directories in it, so that they meet no others."""
     found: Survey
 
 
 def ask_about(surveys: Sequence[Surveyed], belongs_to: BelongsTo) -> tuple[Verdict, ...]:
-    """What has to be known of logs that are in several directories."""
+    """What the metadata says about logs that are in several directories."""
     places: dict[TopicPartition, list[TopicId]] = {}
     for _, _, found in surveys:
         for topic_partition, item in found.partitions.items():
             places.setdefault(topic_partition, []).append(item.topic_id)
         for future in found.futures:
-            # Made from a log, and perhaps its successor: it is one more.
+            # A copy was made from a log and may be its successor: it counts as one more.
             places.setdefault(future.topic_partition, []).append(NO_TOPIC_ID)
     return tuple(
         Verdict(topic_partition.topic, topic_id, belongs_to(topic_partition.topic, topic_id))
@@ -58,7 +58,7 @@ def ask_about(surveys: Sequence[Surveyed], belongs_to: BelongsTo) -> tuple[Verdi
 
 
 def resolve_duplicates(volume: Volume, surveys: Sequence[Surveyed], known: Sequence[Verdict]) -> None:
-    """Decide for every partition. In a thread, which has the surveys for itself."""
+    """Decide which directory of a partition counts. Runs in a thread, which has the surveys for itself."""
     belongs = {(topic, topic_id): verdict for topic, topic_id, verdict in known}
     for _, _, found in surveys:
         for original in found.moved:
@@ -95,8 +95,8 @@ def _set_strays_aside(
     second: Surveyed,
     belongs: Mapping[tuple[str, TopicId], bool | None],
 ) -> None:
-    """Of the logs of two topics, keep that of the topic that is there. A disk was away while its topic was
-    deleted and made again: what it brings back is nobody's, and perhaps all that is left of something."""
+    """Of the logs of two topics, keep the one whose topic exists. A disk was away while its topic was deleted
+    and made again: its log belongs to no topic, but may be all that is left of the old one."""
     found = [(each, each.found.partitions[topic_partition]) for each in (first, second)]
     topic_ids = [item.topic_id for _, item in found]
     if topic_ids[0] == topic_ids[1] or NO_TOPIC_ID in topic_ids:
@@ -110,7 +110,7 @@ def _set_strays_aside(
             del surveyed.found.partitions[topic_partition]
             surveyed.found.has_strays = True
             logger.warning(
-                "%s is a log of a topic that is not there, with the id %s: kept as %s",
+                "%s is a log of a topic that does not exist, with the id %s: it is kept as %s",
                 item.directory,
                 item.topic_id.hex(),
                 aside,

@@ -32,7 +32,7 @@ async def flush_together(
     try:
         for number, log in enumerate(dirty):
             if number % _PIECE == _PIECE - 1:
-                # Requests have waited long enough.
+                # Let requests have their turn: they have waited long enough.
                 await asyncio.sleep(0)
             joined = None if log.is_closed else log.join_flush()
             if joined is None:
@@ -44,7 +44,7 @@ async def flush_together(
             await asyncio.get_running_loop().run_in_executor(lane, _sync, disk, unread)
         error = None
     except StorageError as failure:
-        logger.error("flush of %d logs failed: %s", len(rounds), failure)
+        logger.error("the flush of %d logs failed: %s", len(rounds), failure)
         error = failure
     finally:
         for commit, round_ in rounds:
@@ -53,6 +53,6 @@ async def flush_together(
 
 
 def _sync(disk: WholeDisk, unread: Sequence[CachedRange]) -> None:
-    """In a thread."""
+    """Sync the disk, then let unread ranges go from the page cache. Runs in a thread."""
     disk.sync()
     drop(unread)

@@ -27,14 +27,14 @@ class KnownDirectories(NamedTuple):
     generation: int
     """Counts the changes: a directory that was away for a while has an older one."""
     paths: Mapping[str, str]
-    """By directory id, where it was last."""
+    """Where each directory was last, by its id."""
 
 
 NOTHING_KNOWN: Final = KnownDirectories(0, {})
 
 
 def read_known(volume: Volume, directories: Iterable[str]) -> KnownDirectories:
-    """What the directory that knows most recently has to say."""
+    """What the directory with the newest knowledge says."""
     newest = NOTHING_KNOWN
     for directory in directories:
         path = f"{directory}/{KNOWN_DIRECTORIES}"

@@ -15,7 +15,8 @@ from millrace.log.segments.segment import INDEX_SUFFIXES, LOG_SUFFIX, SNAPSHOT_S
 from millrace.log.state.epochs import EpochStart, LeaderEpochs, save_epochs
 
 MOVED_FROM: Final = "moved-from"
-"""In a log's directory: the ids of the data directories that it was moved out of and may still show up in."""
+"""A file in a log's directory, with the ids of the data directories that the log was moved out of and may
+still show up in."""
 _CHUNK_BYTES: Final = 1024 * 1024
 _BESIDE: Final = (*INDEX_SUFFIXES, QUARANTINE_SUFFIX)
 
@@ -70,7 +71,7 @@ def copy_pieces(volume: Volume, passage: Passage, pieces: Sequence[FilePiece], d
 
 
 def _copy_small(volume: Volume, passage: Passage, base_offset: int, suffix: str) -> None:
-    """A file beside the segment. One that is missing can be made from the log, or was never there."""
+    """Copy a file beside the segment. A missing one can be made from the log, or was never there."""
     try:
         data = volume.read_bytes(segment_path(passage.original, base_offset, suffix))
     except FileMissing:
@@ -88,7 +89,7 @@ def flush_copy(
     save_epochs(volume, passage.copy, LeaderEpochs(list(epoch_starts)), durable=True)
     origins = read_origins(volume, passage.original)
     if passage.target_id in origins:
-        # It was moved out of there once. Two logs that each come from the other would tell nothing.
+        # The log was moved out of there once. If two logs each named the other, none would be the newer.
         origins.remove(passage.target_id)
         write_origins(volume, passage.original, origins)
     write_origins(volume, passage.copy, [*origins, passage.source_id])

@@ -1,7 +1,7 @@
 """All data directories of a broker: which of them can be used, and which log lies in which.
 
 A directory that fails takes only its own logs with it. Logs that may lie in a directory that cannot be used
-are never made anew in another one: an empty log would count for the full one.
+are never made anew in another one: an empty log would count as the full one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LogDirectories:
         settings: DirectorySettings | None = None,
         move_bytes_per_second: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`move_bytes_per_second` holds back logs that move, as it says at that moment."""
+        """`move_bytes_per_second` says at any moment how fast logs may move."""
         assert paths, "a broker needs a data directory"
         self.volume = volume
         self.all: Final = tuple(
@@ -69,8 +69,8 @@ class LogDirectories:
         )
         self.mover = Mover(ids, move_bytes_per_second)
         self.unreachable: dict[Replica, None] = {}
-        """Replicas of this broker whose logs lie in a directory that could not be used at the start, or that
-        came when there was none to put them in."""
+        """Replicas of this broker whose logs lie in a directory that could not be used at the start, and new
+        ones that no directory could take."""
         self.has_lost: bool = False
         """A directory of an earlier run was taken away or replaced, and its logs with it."""
         self._offline_changed: Callable[[], None] = _nobody_listens
@@ -142,7 +142,7 @@ class LogDirectories:
             if "directory.id" not in identity and before and before[0] not in found:
                 directory.fence(
                     f"it is empty, and held {before[0]} before: is its disk mounted? To begin with an empty "
-                    f"one, take it out of known-directories.json in the other directories"
+                    f"directory, take that id out of known-directories.json in the other directories"
                 )
 
     def read_identity(self) -> dict[str, str] | None:
@@ -167,7 +167,7 @@ class LogDirectories:
         for id_, path in given_up.items():
             logger.warning("the data directory %s, which was %s, is not there any more", id_, path)
         self.has_lost = bool(given_up)
-        # As long as one is offline nobody can tell whose logs are missing, so none is forgotten.
+        # As long as a directory is offline, nobody can tell whose logs are missing, so none is forgotten.
         paths = {**found, **(absent if offline else {})}
         if paths != self._known.paths and (len(paths) > 1 or self._known.generation):
             self._known = KnownDirectories(self._known.generation + 1, paths)
@@ -182,7 +182,7 @@ class LogDirectories:
         on_progress: Callable[[LoadProgress], None] = lambda progress: None,
         belongs_to: BelongsTo = lambda topic, topic_id: None,
     ) -> None:
-        """Find all logs; one that is in two directories is taken from the one that it was moved to, or that
+        """Find all logs. If a log is in two directories, the one that it was moved to counts, or the one that
         has the topic's id."""
         loop = asyncio.get_running_loop()
         surveys: dict[LogDirectory, Survey] = {}
@@ -234,7 +234,7 @@ class LogDirectories:
                 log.topic_id = NO_TOPIC_ID
 
     def expect(self, replicas: Iterable[tuple[TopicPartition, TopicId]]) -> list[Replica]:
-        """Compare with what the metadata says is here; those whose logs are not."""
+        """Compare with what the metadata says is here; returns the replicas that have no log."""
         absent = []
         for topic_partition, topic_id in replicas:
             log = self.get(topic_partition)
@@ -267,7 +267,7 @@ class LogDirectories:
 
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
-        """All of them, for a look on the loop: whoever pauses in between copies them first."""
+        """All logs, for one step of the loop: whoever awaits something in between copies them first."""
         if len(self.all) == 1:
             return self.all[0].logs
         return {
@@ -279,8 +279,8 @@ class LogDirectories:
         self._offline_changed = listener
 
     def tell_of_moves(self, listener: Callable[[PartitionLog, PartitionLog], None]) -> None:
-        """Let somebody know in the moment in which a log lives in another directory: the log that was, and
-        the one that is."""
+        """Call `listener` at the moment in which a log begins to live in another directory, with the old log
+        and the new one."""
         self.mover.tell_of_moves(listener)
 
     def tell_of_damage(self, listener: Callable[[], None]) -> None:
@@ -305,8 +305,8 @@ class LogDirectories:
         return None
 
     def create(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> PartitionLog:
-        """The log of this partition of this topic id, made where it was asked for, else where there are
-        fewest."""
+        """The log of this partition of this topic id; a new one is made in the preferred directory, else in
+        the one with the fewest logs."""
         home = self.home_of(topic_partition)
         if home is not None:
             return home.create(topic_partition, topic_id, config)
@@ -360,7 +360,7 @@ class LogDirectories:
     def _candidates(
         self, topic_partition: TopicPartition, planned: Sequence[LogDirectory] = ()
     ) -> list[LogDirectory]:
-        """Where a new log may go, best first: where it was asked for, then where there are fewest."""
+        """The directories for a new log, best first: the preferred one, then those with the fewest logs."""
         candidates = sorted(
             self.online,
             key=lambda directory: len(directory.logs) + len(directory.arriving) + planned.count(directory),
@@ -375,11 +375,11 @@ class LogDirectories:
         return LogDirectoryOffline(self.all[0].path, self.all[0].offline_reason or "")
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """Where to make a log that is not there yet."""
+        """Say where to make a log that is not there yet."""
         self._preferred[topic_partition] = directory
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once; its files go a while later. To last it needs `forget_deleted`."""
+        """Remove a log at once, its files a while later. The deletion lasts once `forget_deleted` returns."""
         self._preferred.pop(topic_partition, None)
         self.mover.cancel(topic_partition)
         home = self.home_of(topic_partition)
@@ -391,7 +391,7 @@ class LogDirectories:
                     self._offline_changed()
 
     async def forget_deleted(self) -> None:
-        """To be called after deletions, once for all of them: returns when they last."""
+        """Return when earlier deletions last; to be called once for all of them."""
         failure: StorageError | None = None
         for directory in self.all:
             try:
@@ -414,13 +414,13 @@ class LogDirectories:
             self._offline_changed()
 
     def cannot_place(self, topic_id: TopicId, partitions: Iterable[int]) -> None:
-        """New replicas, and no directory that could take them."""
+        """Note new replicas that no directory could take."""
         for partition in partitions:
             self.unreachable[topic_id, partition] = None
         self._offline_changed()
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
-        """Begin to move a log to another directory; to the one where it is already: leave it there."""
+        """Begin to move a log to another directory, or let it stay if it is there already."""
         home = self.home_of(topic_partition)
         assert home is not None, topic_partition
         self.mover.request(home.logs[topic_partition], home, target)
@@ -443,7 +443,7 @@ class LogDirectories:
         return sum(directory.enforce_retention(now_ms) for directory in self.all)
 
     async def save_cleaner_offsets(self, log: PartitionLog) -> None:
-        """A log was compacted."""
+        """Save how far a log was compacted."""
         home = self.home_of(log.topic_partition)
         if home is not None:
             await home.save_cleaner_offsets()
@@ -464,9 +464,9 @@ class LogDirectories:
 
 
 def _nobody_listens() -> None:
-    """Until somebody does."""
+    """Stands in until `tell_of_offline` names a listener."""
 
 
 def _cannot_be_kept(directory: LogDirectory, error: BaseException) -> None:
-    """Nothing flushes it and nobody saves its checkpoints: what is written there would not be safe."""
+    """Fence a directory that nobody flushes any more: what is written there would not be safe."""
     directory.fence(f"its background work has failed again and again: {error!r}")

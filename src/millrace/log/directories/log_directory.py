@@ -78,11 +78,11 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline_reason: str | None = None
         self.directory_id = ""
-        """Its own for all time, from its meta.properties; empty until that is read."""
+        """The id in its meta.properties, which it keeps for ever; empty until that file is read."""
         self.on_offline: Callable[[LogDirectory], None] = _nobody
-        """Set by the owner: told when the directory is fenced."""
+        """Set by the owner; called when the directory is fenced."""
         self.on_damage: Callable[[], None] = _nobody
-        """Set by the owner: told on the loop when something went into quarantine."""
+        """Set by the owner; called on the loop when something went into quarantine."""
         self.quarantined_count = 0
         """How often something went into quarantine since the start."""
         self.arriving: dict[TopicPartition, str] = {}
@@ -92,10 +92,10 @@ class LogDirectory:
         """What recovery found at this start, for those logs that needed it."""
         self._clock = clock
         self._ids = ids
-        self._random = chance
+        self._chance = chance
         self._lock: DirectoryLock | None = None
         self._disk: WholeDisk | None = None
-        """Held from before the first write on, so that no error of the disk is told to others only."""
+        """Held open from before the first write on: the system must not tell others alone of a disk error."""
         self._dirty: dict[PartitionLog, None] = {}
         self._resting: asyncio.Event | None = None
         """Set when there is something to flush or to remove; None while nobody waits for that."""
@@ -111,7 +111,7 @@ class LogDirectory:
         return self._clock.wall_ms()
 
     def roll_jitter_ms(self, jitter_ms_max: int) -> int:
-        return self._random.randrange(jitter_ms_max) if jitter_ms_max > 0 else 0
+        return self._chance.randrange(jitter_ms_max) if jitter_ms_max > 0 else 0
 
     def _lane(self, waits: Waits) -> Executor | None:
         return self.volume.lane(waits, self.path)
@@ -130,7 +130,7 @@ class LogDirectory:
             self.on_offline(self)
 
     def write_refused(self, error: StorageError) -> None:
-        """A write was not possible, and may or may not be later."""
+        """Judge a write that was refused: give the directory up, or let later writes try again."""
         if error.operation == "read":
             # Other bytes may be readable, and what was written is not in doubt.
             return
@@ -187,7 +187,7 @@ class LogDirectory:
         await self.load_found(await self.survey(), config_of, on_progress)
 
     async def survey(self) -> Survey:
-        """What lies here, for `load_found`; a mark of an orderly end is used up by it."""
+        """What lies here, for `load_found`. The survey uses up the mark of an orderly end."""
         return await asyncio.get_running_loop().run_in_executor(
             self._lane(Waits.FILES), survey, self.volume, self.path
         )
@@ -200,7 +200,7 @@ class LogDirectory:
     ) -> None:
         """Take in the logs of a survey."""
         self.progress = found.progress()
-        # A copy that is left is made anew, if at all.
+        # An unfinished copy is never completed: the move makes it anew, if it goes on at all.
         doomed = [*found.deleted, *(future.directory for future in found.futures)]
         self._new_removals += [_Removal(path, is_tree=True, delay_ms=0) for path in doomed]
         self._stir()
@@ -225,11 +225,11 @@ class LogDirectory:
 
         await asyncio.gather(*(recover(item) for item in untrusted))
         if untrusted or found.has_strays or not found.is_clean:
-            # Also without logs: what the checkpoints say of one that is gone must not be said of the next.
+            # Also without logs: what the checkpoints say of a lost log must not hold for its successor.
             await self.save_checkpoints()
 
     def abandon(self, reason: str) -> None:
-        """Serve nothing of it: it could not be loaded as a whole."""
+        """Serve nothing of this directory, because it could not be loaded as a whole."""
         for log in self.logs.values():
             log.discard()
         self.logs.clear()
@@ -259,7 +259,7 @@ class LogDirectory:
         log.adopt(recovered.producers, recovered.epochs)
         self.recovered[item.topic_partition] = recovered
         logger.info(
-            "%s recovered: ends at %d, %d bytes cut, %d damaged ranges",
+            "%s was recovered: it ends at %d, %d bytes were cut, %d ranges are damaged",
             item.topic_partition,
             recovered.log_end_offset,
             recovered.truncated_bytes,
@@ -302,13 +302,13 @@ class LogDirectory:
     def create(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> PartitionLog:
         """The log of this partition of this topic id.
 
-        One with the same name and another id is put aside first.
+        A log with the same name and another id is put aside first.
         """
         if self.offline_reason is not None:
             raise LogDirectoryOffline(self.path, self.offline_reason)
         log = self.logs.get(topic_partition)
         if log is not None and log.topic_id not in (topic_id, NO_TOPIC_ID):
-            # Of another topic with this name. Nobody has said that it was deleted.
+            # The log belongs to another topic with this name, which nobody has said to be deleted.
             self.set_aside(topic_partition)
             log = None
         if log is not None:
@@ -330,7 +330,7 @@ class LogDirectory:
         """Take in a new log whose directory was made as planned."""
         assert topic_partition not in self.logs, topic_partition
         directory = f"{self.path}/{topic_partition}"
-        # Its file is made by the first append: many partitions never see one.
+        # The first append makes its file: many partitions never see one.
         segment = Segment(self.volume, directory, 0, 0, create=True)
         log = PartitionLog(self, directory, topic_partition, topic_id, config, [segment], log_end_offset=0)
         log.sync_later(f"{directory}/{checkpoints.PARTITION_METADATA}")
@@ -340,10 +340,9 @@ class LogDirectory:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once, and its files go a while later. It lasts when `forget_deleted` returns.
-
-        If its directory cannot be renamed, the log stays here: forgotten, nobody would try again, and the
-        next start would find it under its name."""
+        """Remove a log at once, and its files a while later. The deletion lasts once `forget_deleted`
+        returns. If the directory cannot be renamed, the log stays in the table: otherwise nobody would try
+        again, and the next start would find it under its name."""
         log = self.logs.get(topic_partition)
         if log is not None:
             aside = f"{self.path}/{deleted_directory_name(topic_partition, self.unique())}"
@@ -357,32 +356,32 @@ class LogDirectory:
         """
         aside = f"{self.path}/{stray_directory_name(topic_partition, self.unique())}"
         self._take_away(self.logs[topic_partition], aside)
-        logger.warning("%s belongs to no topic: kept as %s", topic_partition, aside)
+        logger.warning("%s belongs to no topic: it is kept as %s", topic_partition, aside)
 
     def _take_away(self, log: PartitionLog, aside: str) -> None:
-        """First the name, then the log: what cannot be renamed is not forgotten."""
+        """Rename the directory, then drop the log: what cannot be renamed must stay known."""
         try:
             self.volume.rename(log.path, aside)
         except FileMissing:
             if self.volume.exists(log.path):
                 raise
-            # Somebody removed it. There is nothing that could come back.
+            # Somebody removed the directory, so nothing of it could come back.
         self._are_names_synced = False
         del self.logs[log.topic_partition]
         self._dirty.pop(log, None)
         log.discard()
 
     async def forget_deleted(self) -> None:
-        """Return when what was deleted stays so: the disk knows its new names, and no checkpoint speaks of
-        it. Else a power loss would bring its records back, or after a crash a new log with its name would be
-        taken for it, and begin where the old one did, or be trusted as far."""
+        """Return when deletions last: the disk knows the new names, and no checkpoint speaks of the deleted
+        logs. Else a power loss would bring their records back; or after a crash a new log would be taken for
+        a deleted one of its name, and begin where that one did, or be trusted as far."""
         if not self._are_names_synced:
             self._are_names_synced = True
             try:
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self._lane(Waits.SYNC), self.volume.sync_directory, self.path)
             except BaseException as error:
-                # Also when it was broken off: the next attempt must not confirm what nobody knows.
+                # Also when the sync was cancelled: the next attempt must not confirm what nobody knows.
                 self._are_names_synced = False
                 if isinstance(error, StorageError):
                     self.write_refused(error)
@@ -397,18 +396,18 @@ class LogDirectory:
             self.write_refused(error)
 
     def take_over(self, log: PartitionLog) -> None:
-        """A log that was copied here is one of this directory's now."""
+        """Take in a log that was copied here."""
         assert log.topic_partition not in self.logs, log
         self.logs[log.topic_partition] = log
 
     def give_up(self, topic_partition: TopicPartition) -> None:
-        """A log that was here lives elsewhere now, and its files are for whoever moved it to deal with."""
+        """Let go of a log that lives elsewhere now; whoever moved it deals with its files."""
         self._dirty.pop(self.logs.pop(topic_partition), None)
         # If it is deleted where it lives now, its name must not come back here.
         self._are_names_synced = False
 
     def unique(self) -> str:
-        """For the name of a directory that is not to meet another."""
+        """A part for the name of a directory, so that it meets no other."""
         return self._ids.topic_id().hex()
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
@@ -439,22 +438,22 @@ class LogDirectory:
                     await self._checkpoints.save_high_watermarks()
             except StorageError as error:
                 # Disk full, most likely: the next round tries again, and appends report it themselves.
-                logger.warning("background work in %s: %s", self.path, error)
+                logger.warning("background work in %s failed and is tried again: %s", self.path, error)
                 self.write_refused(error)
-                # What was due is due still: without a pause the broker would do nothing else.
+                # The work is still due: without a pause the broker would do nothing else.
                 await asyncio.sleep(self._tick_s())
 
     async def _check_presence(self) -> None:
-        """A disk that was unmounted leaves an empty directory in its place, which takes writes as well."""
+        """Raise FileMissing if the disk was unmounted: the empty directory in its place takes writes, too."""
         lock = f"{self.path}/{LOCK_FILE}"
         loop = asyncio.get_running_loop()
         if not await loop.run_in_executor(self._lane(Waits.FILES), self.volume.exists, lock):
             raise FileMissing("find", lock, "the directory's content is gone")
 
     async def _rest(self, *, until_s: float) -> None:
-        """Until it is time to flush what was written. A directory in which nothing happens is left alone
+        """Wait until it is time to flush what was written. A directory in which nothing happens is left alone
         until the next checkpoint is due."""
-        # Before the look: what comes after it is told.
+        # The event comes before the look at the work: whatever comes after the look sets it.
         stirred = self._resting = asyncio.Event()
         try:
             if self.offline_reason is None and not (self._dirty or self._new_removals or self._removals):
@@ -467,7 +466,7 @@ class LogDirectory:
         await asyncio.sleep(self._tick_s())
 
     def _stir(self) -> None:
-        """There is something to do."""
+        """Wake the background work, because there is something to do."""
         if self._resting is not None:
             self._resting.set()
 
@@ -483,7 +482,7 @@ class LogDirectory:
         try:
             await self._flush_each(dirty)
         except Exception:
-            # Nobody knows which of them are on disk: to flush one twice does no harm.
+            # Nobody knows which of the logs are on disk: to flush one twice does no harm.
             for log in dirty:
                 self.mark_dirty(log)
             raise
@@ -501,7 +500,7 @@ class LogDirectory:
                     if self.offline_reason is None:
                         self.mark_dirty(log)
                 except MillraceError:
-                    # Closed or fenced meanwhile; both have been reported where they happened.
+                    # The log was closed or fenced meanwhile; both have been reported where they happened.
                     return
 
         await asyncio.gather(*(flush(log) for log in dirty if not log.is_closed))
@@ -524,8 +523,8 @@ class LogDirectory:
             try:
                 deleted += log.delete_old_segments(now_ms)
             except MillraceError as error:
-                # Whatever is wrong with one log, the others have their turn.
-                logger.warning("retention of %s: %s", log.topic_partition, error)
+                # Whatever is wrong with one log, the others must have their turn.
+                logger.warning("retention of %s failed: %s", log.topic_partition, error)
             log.expire_producers(now_ms)
         return deleted
 
@@ -558,7 +557,7 @@ class LogDirectory:
     # The end
 
     async def close(self) -> None:
-        """Flush and close all logs; the clean mark is left only if every one of them could be."""
+        """Flush and close all logs; leave the mark of an orderly end only if all of them could be closed."""
         gate = asyncio.Semaphore(_CONCURRENCY)
         failures: list[MillraceError] = []
 
@@ -567,7 +566,7 @@ class LogDirectory:
                 try:
                     await log.close()
                 except MillraceError as error:
-                    logger.error("closing %s: %s", log.topic_partition, error)
+                    logger.error("%s could not be closed: %s", log.topic_partition, error)
                     failures.append(error)
 
         await asyncio.gather(*(close(log) for log in self.logs.values()))
@@ -582,7 +581,7 @@ class LogDirectory:
             self._disk = None
 
 
-# In a thread.
+# Runs in a thread.
 
 
 def _remove(volume: Volume, removals: list[_Removal]) -> None:
@@ -593,8 +592,8 @@ def _remove(volume: Volume, removals: list[_Removal]) -> None:
             else:
                 volume.remove(removal.path)
         except StorageError as error:
-            logger.warning("left for the next start: %s", error)
+            logger.warning("a removal is left for the next start: %s", error)
 
 
 def _nobody(*_told: object) -> None:
-    """Hears of it until the owner says who does."""
+    """Stands in until the owner sets a listener."""

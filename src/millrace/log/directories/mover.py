@@ -1,7 +1,7 @@
 """Moves logs between the data directories of a broker, one after the other, in the background.
 
 A move survives a restart: the directory of the unfinished copy says where the log was to go, and the copy is
-made anew. What cannot be done now (a full disk, writers that are faster) is tried again.
+made anew. It tries again what cannot be done now (a full disk, writers that are faster).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millrace.log.partition.partition_log import PartitionLog
 logger: Final = logging.getLogger(__name__)
 
 ROUNDS_PER_SECOND_MIN: Final = 4
-"""With a throttle: bytes are copied in portions that keep the disk evenly busy."""
+"""With a throttle, the mover copies bytes in portions that keep the disk evenly busy."""
 ROUND_BYTES_MIN: Final = 64 * 1024
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
@@ -59,7 +59,7 @@ class Mover:
     """Constructing it starts nothing. Everything but the copying itself happens on the loop."""
 
     def __init__(self, ids: IdSource, bytes_per_second: Callable[[], float]) -> None:
-        """`bytes_per_second` is the throttle as it is now."""
+        """`bytes_per_second` says at any moment how fast to copy."""
         self.moves: dict[TopicPartition, Move] = {}
         self._bytes_per_second = bytes_per_second
         self._installed: Callable[[PartitionLog, PartitionLog], None] = _nobody_holds_logs
@@ -71,11 +71,11 @@ class Mover:
         self._idle: asyncio.Future[None] | None = None
 
     def tell_of_moves(self, listener: Callable[[PartitionLog, PartitionLog], None]) -> None:
-        """Let somebody know in the moment in which a copy takes the place of a log, with both of them."""
+        """Call `listener` with the log and its copy at the moment in which the copy takes the log's place."""
         self._installed = listener
 
     def request(self, log: PartitionLog, source: LogDirectory, target: LogDirectory) -> None:
-        """Begin to move a log, or turn one that moves to another goal; back to where it is ends the move."""
+        """Begin to move a log, or give its move another target; the log's own directory ends the move."""
         present = self.moves.get(log.topic_partition)
         if present is not None:
             if present.copy.target is target and not present.is_cancelled:
@@ -92,7 +92,7 @@ class Mover:
             raise NameTooLong(log.topic_partition.topic)
         path = f"{target.path}/{name}"
         try:
-            # There from now on: a restart finds it and goes on.
+            # The directory is there from now on: a restart finds it and goes on.
             target.volume.make_directory(path)
         except StorageError as error:
             target.write_refused(error)
@@ -115,7 +115,7 @@ class Mover:
             self._throw_away(move)
 
     def cancel_all(self, directory: LogDirectory) -> None:
-        """A directory has failed: nothing moves into it or out of it."""
+        """Let nothing move into or out of a directory that has failed."""
         for topic_partition, move in list(self.moves.items()):
             if directory in (move.copy.source, move.copy.target):
                 self.cancel(topic_partition)
@@ -182,11 +182,11 @@ class Mover:
             await copy.finish(taken_over, deleted_path)
         except MillraceError as error:
             if taken_over.is_closed:
-                # Deleted in the meantime, and with it what it was copied from.
+                # The log was deleted in the meantime, so its original has to go as well.
                 copy.source.remove_tree_later(copy.moved_path, 0)
                 return
-            # The copy is in place. What is left of the original is dealt with by the next start.
-            logger.warning("%s: %s", move.topic_partition, error)
+            # The copy is in place. The next start deals with what is left of the original.
+            logger.warning("%s has moved, but its original is left: %s", move.topic_partition, error)
             return
         copy.source.remove_tree_later(deleted_path, taken_over.config.file_delete_delay_ms)
 
@@ -203,10 +203,10 @@ class Mover:
     def _failed(self, move: Move, error: MillraceError) -> None:
         copy = move.copy
         if isinstance(error, CorruptLog):
-            # From then on the copy does without what is damaged, which comes back there as it would here.
+            # From then on the copy does without what is damaged; a replica mends it there as it would here.
             isolate_in(copy.log, error)
         for directory in (copy.source, copy.target):
-            # A file that is missing was taken away by retention, most likely.
+            # Most likely retention took a missing file away: that is no fault of the disk.
             is_there = isinstance(error, StorageError) and f"{error.path}/".startswith(f"{directory.path}/")
             if is_there and isinstance(error, DiskFailed | ReadOnlyDisk):
                 directory.write_refused(error)
@@ -242,4 +242,4 @@ class Mover:
 
 
 def _nobody_holds_logs(_original: PartitionLog, _heir: PartitionLog) -> None:
-    """Until somebody does."""
+    """Stands in until `tell_of_moves` names a listener."""

@@ -5,7 +5,7 @@ can be written on the loop, between two appends; in the same moment the copy tak
 the original meanwhile (appends, a cut, retention, mending) shows in its list of segments, and what differs is
 copied again: the copy that takes over consists of exactly the original's segments.
 
-The names tell a later start how far it came, whatever was lost with the power:
+The names tell a later start how far the move came, whatever was lost with the power:
 
     A/orders-0                and  B/orders-0.<unique>-future   the original counts, the copy is thrown away
     A/orders-0.<unique>-moved and  B/orders-0.<unique>-future   the copy counts: it was complete
@@ -36,13 +36,14 @@ from millrace.log.segments.quarantine import DamagedRange
 from millrace.log.segments.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, segment_path
 
 ROUND_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Copied between two looks at the original."""
+"""So much is copied between two looks at the original."""
 NEARLY_ALL_BYTES: Final = 256 * 1024
-"""So little may be missing when the end begins."""
+"""So little may be missing when the copy begins to take over."""
 REST_BYTES_MAX: Final = 64 * 1024
-"""Copied on the loop, when the copy takes over."""
+"""So much may be copied on the loop, when the copy takes over."""
 ATTEMPTS_MAX: Final = 20
-"""To take over, while others write faster than the disk can be flushed. Then it is tried again later."""
+"""How often the copy tries to take over while others write faster than the disk can be flushed. After that
+the mover tries again later."""
 
 
 class OriginalGone(Exception):
@@ -65,7 +66,7 @@ class _Copied:
     def __init__(self, segment: Segment, damage: tuple[DamagedRange, ...]) -> None:
         self.segment = segment
         self.damage = damage
-        """As it was when the copy began: what was mended since is copied again."""
+        """The damage when the copy began: what was mended since is copied again."""
         self.log_bytes = 0
         self.is_complete = False
 
@@ -78,12 +79,12 @@ class LogCopy:
         self.source = source
         self.target = target
         self.path = path
-        """Of the copy, until it takes over."""
+        """The copy's path, until it takes over."""
         self._unique = path.rpartition(".")[2].partition("-")[0]
         self._volume: Volume = target.volume
         self._is_stopped = False
         self.moved_path = ""
-        """Of the original, once the copy has taken over."""
+        """The original's path, once the copy has taken over."""
         self._copied: dict[int, _Copied] = {}
         self._doomed: list[int] = []
         """Segments whose copies have to be removed."""
@@ -110,19 +111,19 @@ class LogCopy:
     # Copying
 
     def prepare(self) -> None:
-        """Begin, on the loop: from here on the original's changes are watched."""
+        """Begin, on the loop: from here on the copy watches the original's changes."""
         self._is_stopped = False
         self.log.is_moving = True
         if not self._copied:
             self.log.cut_offset = INT64_MAX
 
     def stop(self) -> None:
-        """The original is to stay: the copy must not take over any more."""
+        """Let the original stay: the copy must not take over any more."""
         self._is_stopped = True
         self.log.is_moving = False
 
     async def copy_some(self, bytes_max: int) -> int:
-        """One round; how many bytes of records were copied."""
+        """Do one round; returns how many bytes of records were copied."""
         self._compare()
         pieces = self._plan(bytes_max)
         doomed, self._doomed = self._doomed, []
@@ -142,7 +143,7 @@ class LogCopy:
         )
 
     def _compare(self) -> None:
-        """Forget what was copied and is not what the original has now."""
+        """Forget copies of what the original does not have any more."""
         log = self.log
         if log.is_closed:
             raise OriginalGone
@@ -176,7 +177,7 @@ class LogCopy:
                 break
             size_bytes = min(segment.size_bytes - position, bytes_max)
             bytes_max -= size_bytes
-            # Held open: retention may take the file away.
+            # The handle keeps the file open: retention may take the name away.
             source = segment.file.handle() if size_bytes else None
             is_complete = is_sealed and position + size_bytes == segment.size_bytes
             file = FilePiece(segment.base_offset, source, position, size_bytes, is_complete)
@@ -200,7 +201,7 @@ class LogCopy:
     async def take_over(self, installed: Callable[[PartitionLog, PartitionLog], None]) -> PartitionLog | None:
         """Bring the copy to the end and let it take the original's place; None if others write too fast.
 
-        `installed` is called in the moment itself, with the original and the copy."""
+        `installed` is called at that very moment, with the original and the copy."""
         for _ in range(ATTEMPTS_MAX):
             if self._is_stopped:
                 break
@@ -231,7 +232,7 @@ class LogCopy:
         await _in_executor(self._volume, self.path, flush_copy, self._passage(), active, epoch_starts)
 
     def _switch(self, installed: Callable[[PartitionLog, PartitionLog], None]) -> PartitionLog | None:
-        """On the loop, without a pause. None if there is more left than can be done there."""
+        """Take over, on the loop and without a pause. None if more is left to copy than can be done there."""
         log, target = self.log, self.target
         for directory in (self.source, target):
             if directory.offline_reason is not None:
@@ -242,7 +243,7 @@ class LogCopy:
         pieces = self._plan(REST_BYTES_MAX + 1)
         active = log.segments[-1]
         if any(piece.segment is not active for piece in pieces):
-            # It was rolled: the files of a whole segment follow.
+            # The log was rolled: the files of a whole segment have to follow first.
             return None
         for _, _, piece in pieces:
             if piece.source is not None:
@@ -250,7 +251,7 @@ class LogCopy:
                 rest.write_at(piece.position, piece.source.read_at(piece.position, piece.size_bytes))
                 rest.close()
         self._note(pieces)
-        # Its entries are in no other place: without one, readers would see what was aborted.
+        # Entries of aborted transactions are nowhere else: without one, readers see aborted records.
         active.store_aborted()
         aborted_path = self._copy_aborted(active)
         final_path = f"{target.path}/{log.topic_partition}"
@@ -270,7 +271,7 @@ class LogCopy:
         copy.succeed(log)
         if aborted_path is not None:
             copy.sync_later(f"{final_path}/{aborted_path}")
-        # Whoever waits for the disk from now on waits for the name, too.
+        # Whoever waits for the disk from now on also waits for the name.
         copy.sync_later(directory=target.path)
         installed(log, copy)
         log.retire(copy)
@@ -278,8 +279,8 @@ class LogCopy:
         return copy
 
     def _back_to_the_original(self, moved_path: str, final_path: str) -> None:
-        """To the names that let the original count. If the disk refuses, the copy counts at the next start:
-        then nothing may be added to the original any more."""
+        """Restore the names that let the original count. If the disk refuses, the copy counts at the next
+        start: then nothing may be added to the original any more."""
         try:
             if self._volume.exists(final_path):
                 self._volume.rename(final_path, self.path)
@@ -288,7 +289,7 @@ class LogCopy:
             self.source.fence(str(error))
 
     def _copy_aborted(self, active: Segment) -> str | None:
-        """The active segment's index of aborted transactions, as it is now; its name, if there is one."""
+        """Copy the active segment's index of aborted transactions; returns its name, if there is one."""
         source = active.path(TXN_INDEX_SUFFIX)
         if not self._volume.exists(source):
             return None
@@ -323,7 +324,7 @@ class LogCopy:
         )
 
     async def finish(self, copy: PartitionLog, deleted_path: str) -> None:
-        """When the copy has taken over: forget the original as soon as that is safe."""
+        """Forget the original as soon as that is safe, after the copy has taken over."""
         await copy.flush()
         await self.target.save_checkpoints()
         source = self.source.path, self.source.directory_id
@@ -334,6 +335,6 @@ class LogCopy:
 
 
 async def _in_executor(volume: Volume, path: str, work: Callable[..., None], *arguments: object) -> None:
-    """In a thread for the disk that is written to, with the volume as the first argument."""
+    """Do work in a thread for the disk that is written to, with the volume as its first argument."""
     lane = volume.lane(Waits.FILES, path)
     await asyncio.get_running_loop().run_in_executor(lane, work, volume, *arguments)

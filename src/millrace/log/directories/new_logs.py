@@ -28,7 +28,7 @@ class NewLog(NamedTuple):
 
 
 def make_new_logs(volume: Volume, wanted: Sequence[NewLog]) -> list[StorageError | None]:
-    """Make the directories of new logs; what went wrong with each, or None."""
+    """Make the directories of new logs; returns what went wrong with each, or None."""
     outcomes: list[StorageError | None] = []
     for new in wanted:
         try:
@@ -43,9 +43,9 @@ def make_new_logs(volume: Volume, wanted: Sequence[NewLog]) -> list[StorageError
 def make_new_log(volume: Volume, new: NewLog) -> None:
     """Make the directory of a new log, with the topic's id in it. May be repeated after a failure."""
     if is_in_the_way(volume, new.path):
-        # Nobody knows whose records these are. In a new log they would be the new topic's after a restart.
+        # Nobody knows whose records these are. After a restart they would count as the new topic's.
         volume.rename(new.path, new.aside)
-        logger.warning("%s was in the way of a new log: kept as %s", new.path, new.aside)
+        logger.warning("%s was in the way of a new log: it is kept as %s", new.path, new.aside)
     volume.make_directory(new.path)
     checkpoints.write_partition_metadata(volume, new.path, new.topic_id, durable=False)
 

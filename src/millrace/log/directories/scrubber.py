@@ -1,9 +1,9 @@
 """Goes through all logs, one after the other, and looks for what the disk has damaged since it was flushed.
 
 A start checks what comes behind the recovery point only; what lies before it may be years old. What is found
-damaged goes into quarantine, where replicas mend it; indexes are made again from the batches. When each log
-was last gone through is written down, so that after a restart the scrub goes on with the log that has waited
-longest; the log that was under way is begun again.
+damaged goes into quarantine, where replicas mend it; indexes are made again from the batches. The scrubber
+writes down when it last went through each log, so that after a restart it goes on with the log that has
+waited longest; it begins again with the log that was under way.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ScrubConfig:
     """How often all logs are read again, and how fast."""
 
     bytes_per_second: int
-    """0 for no scrub at all."""
+    """The pace of reading; 0 switches the scrub off."""
     interval_ms: int
     """How long after its last scrub a log is due again."""
 
@@ -106,7 +106,7 @@ class Scrubber:
         waiting = [
             (last, str(log.topic_partition), directory, log)
             for directory, log, last in await self._logs()
-            # A clock that was set back makes a log due, rather than never.
+            # A clock that was set back makes a log due at once, rather than never.
             if last > now_ms or now_ms - last >= config.interval_ms
         ]
         return [(directory, log) for _, _, directory, log in sorted(waiting, key=lambda each: each[:2])]
@@ -143,9 +143,9 @@ class Scrubber:
                 metrics.progress = min(done_bytes / total_bytes, 1.0)
             metrics.logs_count += 1
         except MillraceError as error:
-            # Retention took a file away, most likely. The log has its turn again when the others had theirs.
+            # Most likely retention took a file away. The log has its turn again after the others.
             metrics.failures_count += 1
-            logger.warning("scrub of %s: %s", log.topic_partition, error)
+            logger.warning("the scrub of %s was broken off: %s", log.topic_partition, error)
         finally:
             metrics.scrubbing = ""
         self._scrubbed.setdefault(directory, {})[log.topic_partition] = self._clock.wall_ms()
@@ -153,7 +153,8 @@ class Scrubber:
             await self._save_times()
 
     async def _save_times(self) -> None:
-        """Not after every log, of which there may be thousands: what is lost is only gone through again."""
+        """Write down when logs were scrubbed. Not after every log, of which there may be thousands: what a
+        crash loses is only scrubbed again."""
         self._saved_at = asyncio.get_running_loop().time()
         for directory, times in self._scrubbed.items():
             present = {partition: last for partition, last in times.items() if partition in directory.logs}
@@ -167,7 +168,7 @@ class Scrubber:
                     directory, checkpoints.write_offsets, directory.volume, path, dict(present)
                 )
             except MillraceError as error:
-                logger.warning("when logs were scrubbed is not written down: %s", error)
+                logger.warning("the times of the last scrubs could not be written down: %s", error)
 
     async def _scrub_segment(self, log: PartitionLog, segment: Segment) -> None:
         stored = _stored(log, segment)
@@ -201,7 +202,7 @@ class Scrubber:
         self.metrics.rebuilt_count += 1
 
     def _take(self, log: PartitionLog, segment: Segment, stored: Stored, found: Scrubbed) -> bool:
-        """Put into quarantine what was found damaged; whether there was something."""
+        """Put into quarantine what was found damaged; returns whether there was something."""
         if not found.damage or segment.damage != stored.damage:
             return False
         put_in_quarantine(log.home.volume, segment, found.damage)
@@ -225,7 +226,9 @@ class Scrubber:
             segment.replace_aborted(list(beside.aborted))
             log.aborted_replaced()
             self.metrics.rebuilt_count += 1
-            logger.error("%s: its index of aborted transactions was wrong", segment.file.path)
+            logger.error(
+                "%s: its index of aborted transactions was wrong and is made again", segment.file.path
+            )
 
 
 def _stored(log: PartitionLog, segment: Segment) -> Stored:
@@ -248,7 +251,7 @@ def _stored(log: PartitionLog, segment: Segment) -> Stored:
 
 def _is_unchanged(log: PartitionLog, segment: Segment, stored: Stored) -> bool:
     """Whether what a thread read is still what the log has: retention, compaction, a cut or mending may have
-    been there."""
+    changed it."""
     return (
         not log.is_closed
         and log.home.offline_reason is None

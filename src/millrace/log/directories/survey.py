@@ -45,11 +45,11 @@ class FoundPartition:
     """The recovery point; after an orderly end that is where the log ends."""
     segments: list[Segment] | None = None
     size_bytes: int = 0
-    """To be checked, if the segments cannot be trusted."""
+    """How much recovery has to check, if the segments cannot be trusted."""
 
     def trust(self, volume: Volume, log_start_offset: int) -> None:
-        """Believe names and sizes, unless the last batch contradicts the checkpoint, which has no checksum:
-        with another digit in it, offsets would be given a second time."""
+        """Believe names and sizes, unless the last batch contradicts the checkpoint. That has no checksum:
+        with a wrong digit in it, offsets would be given a second time."""
         segments = find_segments(volume, self.directory, first_offset=log_start_offset)
         try:
             end_offset = segments[-1].end_offset()
@@ -107,11 +107,15 @@ class Survey:
         high_watermark = self.high_watermarks.get(topic_partition, 0)
         recovery_point = self.recovery_points.get(topic_partition, 0)
         if log_start > max(log_end_offset, high_watermark, recovery_point):
-            # Nobody deletes what is not there yet. Believed, it would take all records with it.
-            logger.error("%s cannot begin at %d, and begins with its first file", topic_partition, log_start)
+            # Nobody deletes what is not there yet. To believe this number would hide all records.
+            logger.error(
+                "%s cannot begin at %d as its checkpoint says, and begins with its first file",
+                topic_partition,
+                log_start,
+            )
             log_start = 0
         if self.is_clean and high_watermark > log_end_offset:
-            # After a crash the log may have lost its end. After an orderly end the number is wrong.
+            # Only a crash can leave a log shorter than that; after an orderly end the number is wrong.
             high_watermark = 0
         return log_start, high_watermark
 
@@ -124,7 +128,7 @@ class Survey:
 
 
 def survey(volume: Volume, path: str) -> Survey:
-    """Read the checkpoints and the names, and the segments of logs that can be trusted. In the executor."""
+    """Read the checkpoints and names, and the segments of logs that can be trusted. Runs in the executor."""
     found = Survey(
         is_clean=checkpoints.read_clean_shutdown(volume, path),
         recovery_points=checkpoints.read_offsets(volume, f"{path}/{checkpoints.RECOVERY_POINTS}"),
@@ -133,7 +137,7 @@ def survey(volume: Volume, path: str) -> Survey:
         cleaner_offsets=checkpoints.read_offsets(volume, f"{path}/{checkpoints.CLEANER_OFFSETS}"),
     )
     if found.is_clean:
-        # From here on only an orderly end puts it back.
+        # From here on only an orderly end puts the mark back.
         checkpoints.remove_clean_shutdown(volume, path)
     for entry in volume.list_directory(path):
         if not entry.is_directory:

@@ -100,8 +100,8 @@ class WholeDisk(Protocol):
     """The disk of a directory, held open."""
 
     def sync(self) -> None:
-        """Return when all files and names on it are there as they are now. Raises if something could not be
-        written since the last call, or since this was opened, whoever else was told of it."""
+        """Return when all files and names of the file system are on the disk as they are now. Raises if a
+        write has failed since the last call, or since the opening, whoever else was told."""
 
 
 class Volume(Protocol):
@@ -117,23 +117,23 @@ class Volume(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; not an error if it is there."""
+        """Make a directory with its parents; not an error if it is there."""
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces a file that is already there."""
+        """Rename a file or directory; replaces a file that is already there."""
 
     def remove(self, path: str) -> None:
-        """Not an error if it is gone."""
+        """Remove a file; not an error if it is gone."""
 
     def remove_tree(self, path: str) -> None:
-        """Not an error if it is gone."""
+        """Remove a directory with all that is in it; not an error if it is gone."""
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed or removed in this directory last."""
 
     def whole_disk(self, path: str) -> WholeDisk | None:
-        """To sync all that shares a disk with this directory; None where the system cannot. Whoever wants to
-        hear of every error opens it before he writes, and keeps it."""
+        """The disk of this directory, to sync all that lies on it; None where the system cannot. A caller
+        that has to hear of every error opens it before it writes, and keeps it."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
@@ -144,7 +144,7 @@ class Volume(Protocol):
         """Take a lock that no other process can have; raises DirectoryLocked."""
 
     def lane(self, waits: Waits, path: str) -> Executor | None:
-        """Where work on this path is done that blocks; None for the loop's default executor."""
+        """Where to do work on this path that blocks; None for the loop's default executor."""
 
     def free_bytes(self, path: str) -> int: ...
 
@@ -152,7 +152,7 @@ class Volume(Protocol):
 
 
 def storage_error(error: OSError, operation: str, path: str) -> StorageError:
-    """The error of ours that says the same as the operating system's."""
+    """Our error for an error of the operating system."""
     code = error.errno
     reason = error.strerror or str(error)
     if code in _NO_SPACE:
@@ -164,7 +164,7 @@ def storage_error(error: OSError, operation: str, path: str) -> StorageError:
     if code in (errno.EMFILE, errno.ENFILE):
         return TooManyOpenFiles(operation, path, reason)
     if code in _SHORT and operation != "sync":
-        # Not a sync: what it had to write may be counted as written by now.
+        # A failed sync is never this: the system may count what it had to write as written by now.
         return TooLittleMemory(operation, path, reason)
     return DiskFailed(operation, path, reason)
 
@@ -207,7 +207,7 @@ class DiskHandle:
         except BlockingIOError:
             return False
         except OSError:
-            # A file system without RWF_NOWAIT cannot be asked; reading straight away is what is left.
+            # A file system without RWF_NOWAIT cannot be asked: the caller can only read straight away.
             return True
         return True
 
@@ -266,7 +266,7 @@ class DiskFile:
 
     def _write_error(self, error: OSError, handle: DiskHandle) -> StorageError:
         if error.errno == errno.EBADF and not handle.writable:
-            # Opened again by the next write: by then the file system may be writable.
+            # The next write opens the file again: by then the file system may be writable.
             self.close()
             return ReadOnlyDisk("write", self.path, "the file system is read-only")
         return storage_error(error, "write", self.path)
@@ -302,7 +302,7 @@ class DiskFile:
             self._handle = None
 
     def drop_handle(self) -> None:
-        """For the pool alone: others that hold the handle keep it open until they are done."""
+        """Let go of the handle, for the pool alone: others that hold it keep the file open."""
         self._handle = None
 
     def _open(self) -> DiskHandle:
@@ -454,7 +454,7 @@ class DiskVolume:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            # Not "sync": nothing was asked of the disk.
+            # The operation is not "sync": nothing was asked of the disk.
             raise storage_error(error, "open", path) from error
         try:
             os.fsync(descriptor)

@@ -39,11 +39,11 @@ IS_POSSIBLE: Final = _syncfs is not None
 class OpenDisk:
     """A directory that is held open, to sync all of its file system.
 
-    The system counts what it could not write, and each open file remembers up to where it was told. One that
-    is opened later begins behind what anybody was told before: if somebody else syncs the same disk, such as
-    an administrator with `sync -f`, he is told of an error, and whoever opens the directory afresh for each
-    sync never is. So it is opened once, before the first write, and hears of every error since. (Linux calls
-    `errseq_sample` when a file is opened and `errseq_check_and_advance` in syncfs.)
+    The system counts the errors of a disk, and each open file remembers up to which one it was told. A file
+    that is opened later begins behind the errors that anybody was told of before: if an administrator syncs
+    the same disk with `sync -f`, he is told of an error, and a process that opens the directory afresh for
+    each sync never is. So it is opened once, before the first write, and hears of every error since. (Linux
+    calls `errseq_sample` when a file is opened and `errseq_check_and_advance` in syncfs.)
     """
 
     __slots__ = ("_descriptor",)

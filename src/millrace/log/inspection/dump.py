@@ -23,7 +23,8 @@ from millrace.wire.record_spans import MalformedBatch
 from millrace.wire.records import ControlType, Record, check_batch, read_control_marker, read_records
 
 Row = dict[str, Any]
-"""Always has `type` and `file`; values are what JSON can say, bytes as text or, if they are none, base64."""
+"""Always has `type` and `file`; values are what JSON can say: bytes become text or, if they are not text,
+base64."""
 
 _CONTROL_NAMES: Final = {ControlType.ABORT: "abort", ControlType.COMMIT: "commit"}
 
@@ -190,7 +191,7 @@ def _dump_checkpoint(volume: Volume, file: StoredFile) -> Iterator[Row]:
 
 
 def _entries(volume: Volume, file: StoredFile, entry_size: int) -> list[tuple[int, int]]:
-    """Without the zeros that Kafka leaves at the end of an index it did not close."""
+    """The entries of an index, without the zeros that Kafka leaves at the end of one it did not close."""
     data = volume.read_bytes(file.path)
     data = data[: len(data) // entry_size * entry_size]
     entry = OFFSET_ENTRY if entry_size == OFFSET_ENTRY.size else TIME_ENTRY

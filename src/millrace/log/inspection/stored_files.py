@@ -71,7 +71,7 @@ class StoredFile(NamedTuple):
     kind: FileKind
     size_bytes: int
     base_offset: int
-    """From the name; -1 for files that have none, or where it is not 20 digits."""
+    """The offset in the file's name; -1 if the name has none of 20 digits."""
 
     @property
     def directory(self) -> str:
@@ -95,7 +95,7 @@ def find_files(volume: Volume, path: str) -> list[StoredFile]:
     directories: list[str] = []
     for entry in volume.list_directory(path):
         if entry.name.endswith(DELETED_SUFFIX):
-            # No longer part of the log; whoever wants to see it names it.
+            # Such a file is no longer part of the log; whoever wants to see it names it.
             continue
         if not entry.is_directory:
             found.append(_classify(f"{path}/{entry.name}", entry.size_bytes))
@@ -123,7 +123,7 @@ def read_checkpoint(volume: Volume, file: StoredFile) -> list[tuple[str, int, in
 
 
 def _size_of_file(volume: Volume, path: str) -> int | None:
-    """None for a directory."""
+    """The size of a file; None for a directory."""
     parent, name = os.path.split(path)
     for entry in volume.list_directory(parent):
         if entry.name == name:

@@ -134,7 +134,7 @@ class _Check:
                 if checkpoints.read_partition_metadata(self._volume, file.directory) is None:
                     self._problem(file, -1, "no version and topic id")
             case FileKind.OFFSET_INDEX | FileKind.TIME_INDEX:
-                # With its segment if that is there: then their entries can be compared.
+                # The check of its segment compares the entries, if the segment is there.
                 if not self._volume.exists(_sibling(file, LOG_SUFFIX)):
                     self._problem(file, -1, "an index without a log")
             case FileKind.QUARANTINE:
@@ -222,7 +222,7 @@ class _Check:
             self._result.problems.append(Problem(path, position, what))
 
     def index_entries(self, log: StoredFile, suffix: str, entry_size: int) -> list[tuple[int, int]]:
-        """Of the index beside a log; a missing one is no problem, it can be built again."""
+        """The entries of the index beside a log; a missing index is no problem, it can be built again."""
         path = _sibling(log, suffix)
         if not self._volume.exists(path):
             return []

@@ -1,9 +1,10 @@
 """Where readers of committed records may stop looking for aborted transactions.
 
-A transaction is entered in the segment of its marker, which may lie far behind its records. So of each sealed
-segment the smallest first offset of its entries is kept in memory, and of each the smallest from there to the
-end: behind the place where that is not below the end of a range, nothing concerns its reader. To learn these
-numbers all indexes are read once, in a thread; what is entered later is counted in as it comes.
+A transaction's entry lies in the segment of its marker, which may lie far behind its records. So two numbers
+for each sealed segment are kept in memory: the smallest first offset of its own entries, and the smallest in
+all segments from there to the end. Where the second one is not below the end of a range, no later segment
+concerns the range's reader. To learn these numbers, a thread reads all indexes once; later entries are
+counted in as they come.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _UNKNOWN: Final = -1
-"""Below every offset: whoever does not know has to look."""
+"""Below every offset, so that a reader looks into a segment of which nothing is known."""
 
 
 class AbortedBounds:
@@ -39,7 +40,7 @@ class AbortedBounds:
     def __init__(self) -> None:
         self._first_of: dict[Segment, int] = {}
         self.segments: list[Segment] = []
-        """Those for which the two lists were made, which leave out the last: that still changes."""
+        """The segments. The two lists describe all of them but the last one, which still changes."""
         self._first = array("q")
         self._smallest_from = array("q")
 
@@ -51,11 +52,11 @@ class AbortedBounds:
         return unread
 
     def learned(self, segment: Segment, first_offset: int) -> None:
-        """The smallest first offset of a sealed segment's entries."""
+        """Note the smallest first offset of a sealed segment's entries."""
         self._first_of[segment] = first_offset
 
     def touching(self, number: int, end_offset: int) -> Iterator[Segment]:
-        """From the segment with this number on those that may have transactions which begin below an
+        """The segments, from this number on, that may have entries of transactions which begin below an
         offset."""
         for at in range(number, bisect_left(self._smallest_from, end_offset, min(number, len(self._first)))):
             if self._first[at] < end_offset:
@@ -63,7 +64,7 @@ class AbortedBounds:
         yield self.segments[-1]
 
     def _take(self, segments: list[Segment]) -> list[Segment]:
-        """Make the lists for the log's present segments; those of which nothing is known."""
+        """Make the lists for the log's present segments; returns the segments of which nothing is known."""
         before, self._first_of = self._first_of, {}
         unread = []
         for segment in segments[:-1]:
@@ -79,13 +80,13 @@ class AbortedBounds:
         self._smallest_from = array("q", self._first)
         for number in range(len(segments) - 3, -1, -1):
             self._smallest_from[number] = min(self._smallest_from[number], self._smallest_from[number + 1])
-        # Made again, as long as something is missing.
+        # A copy is not the log's own list, so the next call makes these again while something is missing.
         self.segments = list(segments) if unread else segments
         return unread
 
 
 async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segment]) -> None:
-    """Read indexes in a thread of their disk. A failure teaches nothing: whoever looks meets it again."""
+    """Read indexes in a thread of their disk. A failure changes nothing: whoever looks meets it again."""
     segments = log.segment_list.all
     number_of = {segment: number for number, segment in enumerate(segments)}
     unread = [segment for segment in unread if segment in number_of]
@@ -113,7 +114,7 @@ async def learn_aborted(volume: Volume, log: PartitionLog, unread: Sequence[Segm
         if wanted is not None:
             if index is None or index.is_as_read(summary):
                 _replace(segment, wanted)
-            # Read again by the next one who asks.
+            # The next reader who asks reads the index again.
             continue
         if index is None and summary.entries_count:
             index = segment.txn_index
@@ -139,7 +140,7 @@ def _read_all(
     log_start_offset: int,
     compacted_end: int,
 ) -> list[tuple[TxnSummary, tuple[AbortedTransaction, ...] | None]]:
-    """What the indexes hold, and what those should hold that are wrong."""
+    """What the indexes hold, and for the wrong ones what they should hold."""
     batches = Batches(volume, places, log_start_offset=log_start_offset, compacted_end=compacted_end)
     found = []
     for number in numbers:

@@ -1,12 +1,12 @@
 """Whether an index of aborted transactions can be true.
 
-It has no checksum, and what is wrong in it shows readers of committed records what was aborted, or hides what
-was not. So when it is first read, entries are compared with each other and with the batches they speak of:
-where the transaction began, where its marker is, and where the first one began that was still open. An index
-that they contradict is made again from the batches of its segment. That an entry is missing, only the scrub
-finds out.
+The index has no checksum, and an error in it shows readers of committed records what was aborted, or hides
+what was not. So the first read compares the entries with each other and with the batches they speak of: where
+the transaction began, where its marker is, and where the first transaction began that was still open. An
+index that they contradict is made again from the batches of its segment. Only the scrub finds out that an
+entry is missing.
 
-For threads: nothing here is shared with the loop.
+This runs in threads: nothing here is shared with the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millrace.wire.batch_header import (
 )
 
 COMPARED_MAX: Final = 1024
-"""Entries of one index that are compared with batches: whoever asked first waits for that."""
+"""So many entries of one index are compared with batches: whoever asked first waits for that."""
 _BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class Batches:
-    """The batches of a log, for questions about a few of them. To be closed."""
+    """The batches of a log, for questions about a few of them. The caller has to close it."""
 
     def __init__(
         self, volume: Volume, places: Sequence[Place], *, log_start_offset: int, compacted_end: int
@@ -58,7 +58,8 @@ class Batches:
         self._segments: dict[int, DetachedSegment] = {}
 
     def header_at(self, offset: int) -> BatchHeader | None:
-        """Of the batch that holds an offset, or lies where it should be; None if it may rightly be gone."""
+        """The header of the batch that holds an offset, or of the one in its place; None if the batch may
+        rightly be gone."""
         places = self.places
         if offset < max(self.log_start_offset, self.compacted_end, places[0].base_offset):
             return None
@@ -74,7 +75,7 @@ class Batches:
             found = segment.locate(offset)
             data = b"" if found is None else segment.file.read_at(found.position, HEADER_SIZE)
         except (CorruptLog, FileMissing):
-            # Whoever reads the batches finds that out.
+            # Whoever reads the batches finds the damage.
             return None
         return read_header(data) if len(data) == HEADER_SIZE else None
 
@@ -84,7 +85,7 @@ class Batches:
 
 
 class IndexCheck:
-    """Shown the entries of one segment's index in their order."""
+    """Looks at the entries of one segment's index in their order."""
 
     def __init__(self, batches: Batches, number: int) -> None:
         self._batches = batches
@@ -97,7 +98,7 @@ class IndexCheck:
         self.is_contradicted = False
 
     def look(self, entries: Sequence[AbortedTransaction], entries_count: int) -> None:
-        """The next entries. There should be so many; those of an unknown kind are left out by who reads."""
+        """Look at the next entries, which should be `entries_count`: reading leaves out unknown kinds."""
         self.is_contradicted = (
             self.is_contradicted
             or len(entries) != entries_count
@@ -118,7 +119,7 @@ class IndexCheck:
         )
 
     def _is_denied(self, entry: AbortedTransaction) -> bool:
-        """Whether batches say otherwise."""
+        """Whether the batches contradict an entry."""
         self._compared_count += 1
         if self._compared_count > COMPARED_MAX:
             return False
@@ -129,7 +130,7 @@ class IndexCheck:
             return True
         if first is not None and not _is_at(first, first_offset, TRANSACTIONAL_BIT, producer_id):
             return True
-        # Either nothing else was open, or what was began with a batch.
+        # Either no other transaction was open, or the first open one began with a batch.
         other = None if last_stable_offset == last_offset + 1 else header_at(last_stable_offset)
         return other is not None and not _is_at(
             other, last_stable_offset, TRANSACTIONAL_BIT, other.producer_id
@@ -155,8 +156,8 @@ def aborted_if_wrong(
 ) -> tuple[AbortedTransaction, ...] | None:
     """What the batches say of aborted transactions, if the index says something else.
 
-    Compaction takes batches away that entries still speak of, and without a snapshot it is not known who had
-    a transaction open when the segment began: then nothing can be said."""
+    None as well if nothing can be said: compaction takes batches away that entries still name, and without a
+    snapshot nobody knows who had a transaction open when the segment began."""
     if base_offset < max(compacted_end, log_start_offset):
         return None
     states: ProducerStates | None = ProducerStates()
@@ -188,5 +189,5 @@ def aborted_if_wrong(
 
 
 def _has_odd_entries(data: bytes) -> bool:
-    """Entries of a version that is not known are left out where they are read."""
+    """Whether there are entries of an unknown version, which the reader of an index leaves out."""
     return any(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 34))

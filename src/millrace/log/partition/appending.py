@@ -1,7 +1,7 @@
-"""Appending to a log, but for the way of most batches: that is `PartitionLog.append_as_leader`.
+"""Appending to a log, except for the path of most batches, which is `PartitionLog.append_as_leader`.
 
-Here stand its rare steps, and the ways of batches that no producer sends: this broker's own, and those that a
-leader has numbered.
+Here are its rare steps, and the appends of batches that no producer sends: this broker's own, and those that
+a leader has numbered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from millrace.log.batches.checks import split_batches
 from millrace.log.errors import StorageError
 from millrace.log.segments.segment import Segment
 from millrace.log.segments.txn_index import AbortedTransaction
@@ -47,7 +46,7 @@ class Appended(NamedTuple):
 
 
 STAGED: Final = Appended(-1, -1, -1, True)
-"""In the place of an outcome that is not known yet."""
+"""Stands in the place of an outcome that is not known yet."""
 
 
 def stamp(batch: memoryview, attributes: int, now_ms: int) -> None:
@@ -78,13 +77,13 @@ def prepare(
 def write_failed(
     log: PartitionLog, segment: Segment, error: StorageError, header: tuple[int, ...], now_ms: int
 ) -> None:
-    """Nothing of a producer's batch counts."""
+    """Undo a failed write: nothing of the producer's batch counts."""
     log.tail.write_failed(segment, error)
     _expect_again(log, header, now_ms)
 
 
 def _expect_again(log: PartitionLog, header: tuple[int, ...], now_ms: int) -> None:
-    """A batch could not be stored: its producer has to send it again before others."""
+    """Note that a batch could not be stored: its producer has to send it again before others."""
     producers = log.state.loaded_producers
     _, _, _, _, _, _, _, _, _, producer_id, producer_epoch, sequence, _ = header
     if producers is not None and producer_id >= 0:
@@ -109,27 +108,11 @@ def append_own(log: PartitionLog, batch: memoryview, leader_epoch: int) -> Appen
     return Appended(base_offset, last_offset, -1, False)
 
 
-def append_replicated(log: PartitionLog, records: memoryview) -> None:
-    """Write batches that have their offsets and epochs already."""
-    if log.staging.batches:
-        log.staging.write()
-    batches = split_batches(records, at_least=log.log_end_offset)
-    written = 0
-    try:
-        while written < len(batches):
-            written += _append_run(log, records, batches[written:] if written else batches)
-    finally:
-        last_offset = log.log_end_offset - 1
-        if written and last_offset >= log.flushing.notice_at:
-            # Those before one that fails are here to stay.
-            log.flushing.wrote(last_offset)
-
-
-def _append_run(
+def append_run(
     log: PartitionLog, records: memoryview, batches: list[tuple[int, int, tuple[int, ...]]]
 ) -> int:
-    """Write, with one call, the first of the batches: those that belong into one segment and epoch. Returns
-    how many."""
+    """Write, with one call, the first of a leader's batches: those that belong into one segment and epoch.
+    Returns how many."""
     start, end, header = batches[0]
     segment = _segment_for(log, header)
     room = segment.size_limit - segment.size_bytes
@@ -147,7 +130,11 @@ def _append_run(
         end = next_end
         count += 1
     base = segment.size_bytes
-    log.tail.write(segment, records[start:end])
+    try:
+        segment.file.write_at(base, records[start:end])
+    except StorageError as error:
+        log.tail.write_failed(segment, error)
+        raise
     segment.size_bytes = base + end - start
     for position, end, header in batches[:count]:
         _enter(log, segment, base + position - start, records[position:end], header)
@@ -155,7 +142,7 @@ def _append_run(
 
 
 def _segment_for(log: PartitionLog, header: tuple[int, ...]) -> Segment:
-    """The segment that a numbered batch goes to. The log knows its epoch from now on."""
+    """The segment that a numbered batch goes to. From now on the log knows the batch's epoch."""
     base_offset, length, epoch, _, _, _, delta, _, max_timestamp, _, _, _, _ = header
     last_offset = base_offset + delta
     segment = log.segment_list.active
@@ -178,7 +165,7 @@ def _enter(
     if base_offset != log.log_end_offset:
         segment.forget_recent()
         if not log.config.cleanup_compact:
-            # The leader's log was compacted once: this gap is no loss, and never to be taken for one.
+            # The leader's log was compacted once: this gap is no loss, and must never be taken for one.
             log.first_dirty_offset = max(log.first_dirty_offset, last_offset + 1)
     log.log_end_offset = last_offset + 1
     segment.note(position, len(batch), base_offset, last_offset, max_timestamp)

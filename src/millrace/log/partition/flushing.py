@@ -47,14 +47,14 @@ class Flushing:
     # What the next flush takes along
 
     def wrote(self, last_offset: int) -> None:
-        """Batches up to this offset were appended."""
+        """Note that batches up to this offset were appended."""
         if not self._is_dirty:
             self._become_dirty()
         if last_offset >= self._flush_at:
             self._log.flush_is_due = True
 
     def mark_dirty(self) -> None:
-        """Have the log's home flush it some time, also if nothing was appended."""
+        """Have the log's home flush the log some time, also if nothing was appended."""
         if not self._is_dirty:
             self._become_dirty()
 
@@ -85,7 +85,7 @@ class Flushing:
         self.notice_at = self._flush_at if self._is_dirty else _ANY_APPEND
 
     def expect_readers(self) -> None:
-        """Whatever is written may be read again: the page cache is the system's business."""
+        """Leave the page cache to the system: whatever is written may be read again."""
         self._cached_bytes_max = None
 
     def expect_no_readers(self) -> None:
@@ -109,20 +109,20 @@ class Flushing:
         that was handed to `sync_later` before it."""
         log, commit = self._log, self._group_commit
         if self._files or self._directories:
-            # A round that is under way has not taken them along.
+            # A round that is under way has not taken these along.
             await commit.wait(log.log_end_offset, round_number=commit.next_round_number)
         elif commit.is_running or log.log_end_offset > log.flushed_offset:
             await commit.wait(log.log_end_offset, round_number=commit.last_round_number)
 
     def join(self) -> tuple[GroupCommit, Round] | None:
-        """Begin a flush that the caller carries out, together with those of other logs; None if nothing is to
-        be done or a flush is under way."""
+        """Begin a flush that the caller carries out together with those of other logs; None if there is
+        nothing to flush or a flush is under way."""
         commit = self._group_commit
         round_ = commit.join()
         return None if round_ is None else (commit, round_)
 
     async def hold(self) -> None:
-        """Let nothing more reach the disk until `release`; whoever waits for it waits longer."""
+        """Begin no flush until `release`; whoever waits for one waits longer."""
         await self._group_commit.hold()
 
     def release(self) -> None:
@@ -130,17 +130,17 @@ class Flushing:
             self._commit.release()
 
     def abandon(self, error: LogClosed) -> None:
-        """Tell all who wait that it will not happen."""
+        """Tell all who wait that the flush will not happen."""
         if self._commit is not None:
             self._commit.abandon(error)
 
     def hand_over(self, heir: Flushing) -> None:
-        """Let all who wait wait for the log that takes this one's place."""
+        """Have all who wait here wait for the log that takes this one's place."""
         if self._commit is not None:
             self._commit.hand_over(heir._group_commit)
 
     def end_moved_back(self) -> None:
-        """The log was cut: a round that is under way says nothing about what is written from now on."""
+        """Note that the log was cut: a round under way says nothing about what is written from now on."""
         if self._commit is not None:
             self._commit.generation += 1
         self.count_from(self._log.flushed_offset)
@@ -165,7 +165,7 @@ class Flushing:
         log.state.save_epochs()
         active = log.segment_list.active
         active.store_aborted()
-        # From here on nothing fails, or what is taken out of the lists would be synced by nobody.
+        # From here on nothing may fail, or nobody would sync what is taken out of the lists.
         volume = log.home.volume
         newest = active if log.log_end_offset > log.flushed_offset else None
         unflushed = log.segment_list.all[log.segment_list.number_at(log.flushed_offset) :]
@@ -178,7 +178,7 @@ class Flushing:
         try:
             active.store_indexes()
         except StorageError as error:
-            # The entries wait in memory, and a crash makes them anew: what is to last is the batches.
+            # The entries wait in memory, and a crash costs nothing: recovery makes them from the batches.
             log.home.write_refused(error)
 
         def open_files() -> list[FileHandle]:
@@ -190,7 +190,7 @@ class Flushing:
         return ToSync(open_files, files, directories, self._take_unread())
 
     def _take_unread(self) -> list[CachedRange]:
-        """What need not stay in the page cache."""
+        """The ranges that need not stay in the page cache."""
         log = self._log
         if self._cached_bytes_max is None or log.config.cleanup_compact:
             # Whoever compacts a log reads all of it.
@@ -212,7 +212,7 @@ class Flushing:
     def sync_failed(self, error: StorageError, to_sync: ToSync) -> None:
         log = self._log
         if log.is_closed:
-            # Deleted while the flush was under way: its names are gone, which says nothing about the disk.
+            # The log was deleted during the flush: missing names say nothing about the disk.
             return
         self.sync_not_begun(to_sync)
         if is_shortage(error):
@@ -222,6 +222,6 @@ class Flushing:
         log.home.fence(str(error))
 
     def succeed(self) -> None:
-        """The log takes the place of another: count from what that one had flushed, and flush this one."""
+        """Begin in the place of another log: count from what that one had flushed, and flush this one."""
         self.count_from(self._log.flushed_offset)
         self._become_dirty()

@@ -1,7 +1,7 @@
 """Damage that is met outside of recovery goes into quarantine on the spot, and whoever met it goes on.
 
 Headers are read in many places: to serve a fetch, to load producers and epochs, to apply retention. A bit
-that flipped in one must cost the batch that it belongs to, and neither the log nor the broker.
+that flipped in a header must cost its batch, and neither the log nor the broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def past_damage(log: PartitionLog, work: Callable[[], T]) -> T:
 
 
 def isolate_in(log: PartitionLog, error: CorruptLog | FileMissing) -> bool:
-    """On the loop: take out of service what somebody found damaged in a log, here or in the executor."""
+    """Take out of service, on the loop, what was found damaged in a log, here or in the executor."""
     if not isolate(log.home.volume, log.segments, error, end_offset=log.log_end_offset):
         return False
     log.home.damage_found(log)
@@ -61,7 +61,7 @@ def past_damage_in(
 
 
 def may_go_on(met: list[tuple[str, int]], error: CorruptLog | FileMissing) -> bool:
-    """Whether this place was not dealt with before: nothing is tried twice."""
+    """Whether this damage is met for the first time: nothing is tried twice."""
     place = error.path, error.position if isinstance(error, CorruptLog) else -1
     if place in met:
         return False
@@ -74,7 +74,7 @@ def isolate(
 ) -> bool:
     """Take what an error speaks of out of service; False if there is nothing to be done about it."""
     if isinstance(error, CorruptLog) and error.next_offset is not None:
-        # It is in quarantine already.
+        # The range is in quarantine already.
         return False
     for number, segment in enumerate(segments):
         if segment.file.path == error.path:
@@ -84,7 +84,7 @@ def isolate(
                 not volume.exists(segment.file.path) or segment.file.size_bytes() < segment.size_bytes
             )
             if is_shorter and is_last:
-                # What is written goes on from where the file ends, and a start finds out where that is.
+                # Writing goes on where the file ends, and the next start finds out where that is.
                 return False
             if is_shorter:
                 _take_size(volume, segment)
@@ -93,7 +93,7 @@ def isolate(
             if found:
                 put_in_quarantine(volume, segment, found)
             else:
-                # The batches are where they belong: it was an index that led somewhere else.
+                # The batches are where they belong, so an index led to the wrong place.
                 logger.error("%s: an index is wrong and is made again", segment.file.path)
                 segment.rebuild_indexes()
             return True
@@ -136,7 +136,7 @@ def _find_damage(
                 next_offset, last_epoch = max(next_offset, header.next_offset), header.leader_epoch
                 continue
             if before is not None and reader.sound_batch(before[0], next_offset=before[1]) is None:
-                # It was the length of that one that led here, past good batches.
+                # The length of the batch before is wrong and led here, past good batches.
                 position, next_offset = before
             damaged = reader.damage_at(position, next_offset=next_offset)
             found.append(damaged)
@@ -149,7 +149,7 @@ def _find_damage(
 
 
 def put_in_quarantine(volume: Volume, segment: Segment, found: Sequence[DamagedRange]) -> None:
-    """Serve these ranges no more. If that cannot be written down, it holds for as long as the process."""
+    """Serve these ranges no more. If the list cannot be written, it holds until the process ends."""
     for damaged in found:
         logger.error(
             "%s: %d bytes at %d are damaged or missing, offsets %d to %d are in quarantine",
@@ -163,11 +163,11 @@ def put_in_quarantine(volume: Volume, segment: Segment, found: Sequence[DamagedR
     try:
         save_damage(volume, segment.path(QUARANTINE_SUFFIX), segment.damage)
     except StorageError as error:
-        logger.warning("the quarantine of %s is not written down: %s", segment.file.path, error)
+        logger.warning("the quarantine of %s could not be written down: %s", segment.file.path, error)
 
 
 def _take_size(volume: Volume, segment: Segment) -> None:
-    """A file that was cut has the bytes that it has. The name must be there for what comes back."""
+    """Take over the size of a file that was cut. The file must be there for what comes back."""
     segment.file.close()
     segment.file = volume.file(segment.file.path, create=True)
     segment.file.handle()

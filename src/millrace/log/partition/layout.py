@@ -14,9 +14,9 @@ from millrace.log.segments.segment import LOG_SUFFIX, Segment, segment_path
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
 FUTURE_DIRECTORY_SUFFIX: Final = "-future"
-"""Of a copy that is being made of a log in another data directory. Kafka uses the same name."""
+"""For a copy that is being made of a log in another data directory. Kafka uses the same suffix."""
 MOVED_DIRECTORY_SUFFIX: Final = "-moved"
-"""Of the log that such a copy has replaced, until its files are deleted."""
+"""For the log that such a copy has replaced, until its files are deleted."""
 _OTHER_DIRECTORY_SUFFIXES: Final = (
     DELETE_DIRECTORY_SUFFIX,
     STRAY_DIRECTORY_SUFFIX,
@@ -24,7 +24,7 @@ _OTHER_DIRECTORY_SUFFIXES: Final = (
     MOVED_DIRECTORY_SUFFIX,
 )
 _KAFKAS_OWN_METADATA: Final = "__cluster_metadata"
-"""Kafka's controllers keep their log beside the topics'. It is left alone: the directory may go back."""
+"""Kafka's controllers keep their log beside the topics'. We leave it alone: Kafka may come back."""
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted")
 _NAME_LENGTH_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
@@ -42,20 +42,19 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Where a partition's directory waits for its removal; nothing reads it any more."""
+    """The name under which a partition's directory waits for its removal; nothing reads it any more."""
     suffix = f"-{topic_partition.partition}.{unique}{DELETE_DIRECTORY_SUFFIX}"
     return topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)] + suffix
 
 
 def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Where a partition's directory is kept that belongs to no topic; nothing reads or removes it."""
+    """The name under which a directory that belongs to no topic is kept; nothing reads or removes it."""
     suffix = f"-{topic_partition.partition}.{unique}{STRAY_DIRECTORY_SUFFIX}"
     return topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)] + suffix
 
 
 def unique_directory_name(topic_partition: TopicPartition, unique: str, suffix: str) -> str | None:
-    """Where a log on its way to another data directory is kept; None if the topic's name is too long for
-    it."""
+    """The name for a log on its way to another data directory; None if the topic's name is too long."""
     name = f"{topic_partition}.{unique}{suffix}"
     return name if len(name) <= _NAME_LENGTH_MAX else None
 
@@ -92,7 +91,7 @@ def find_segments(volume: Volume, directory: str, *, first_offset: int) -> list[
                 upper_offset=segments[number + 1].base_offset if number + 1 < len(segments) else None,
             )
     for base_offset in damaged:
-        # Its segment was deleted. The next one with that name has nothing to do with it.
+        # The segment was deleted. The next one with that name has nothing to do with its damage.
         volume.remove(segment_path(directory, base_offset, QUARANTINE_SUFFIX))
     if not segments:
         segments.append(Segment(volume, directory, first_offset, 0, create=True))

@@ -26,20 +26,20 @@ class LogHome(Protocol):
     def roll_jitter_ms(self, jitter_ms_max: int) -> int: ...
 
     def mark_dirty(self, log: PartitionLog) -> None:
-        """The log has data that is not flushed."""
+        """Note that the log has data that is not flushed."""
 
     def fence(self, reason: str) -> None:
-        """The disk failed: no log in here takes writes any more."""
+        """Let no log in here take writes any more, because the disk failed."""
 
     def write_refused(self, error: StorageError) -> None:
-        """A write failed, for good or for a while: the home decides what follows from it."""
+        """Decide what follows from a write that failed, for good or for a while."""
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None: ...
 
     def damage_found(self, log: PartitionLog) -> None:
-        """Something in the log went into quarantine just now: somebody may have it whole."""
+        """Note that something in the log went into quarantine just now: another replica may have it whole."""
 
     async def save_log_start_offsets(self) -> None: ...
 
     async def lower_recovery_point(self, log: PartitionLog) -> None:
-        """The log was cut: what takes the place of the lost records is not on the disk because they were."""
+        """Save the recovery point after a cut: what takes the place of flushed records is not flushed."""

@@ -21,7 +21,7 @@ class LogSlice:
         self.position = position
         self.size_bytes = size_bytes
         self.is_hot = is_hot
-        """Appended a moment ago, so certainly in the page cache: no need to ask."""
+        """Whether it was appended a moment ago: then it is in the page cache, and nobody needs to ask."""
         self.upper_offset = upper_offset
         """Where its segment ends; -1 for the active one."""
 

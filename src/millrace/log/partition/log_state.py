@@ -1,6 +1,6 @@
 """What the batches of a log say of producers, leader epochs and aborted transactions.
 
-It is read when somebody first asks: thousands of idle partitions must start fast and stay small.
+This is read when somebody first asks: thousands of idle partitions must start fast and stay small.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LogState:
         self.loaded_producers: ProducerStates | None = None
         """None until somebody asks for `producers`."""
         self.latest_epoch: int = NO_EPOCH
-        """That of `epochs`, for the append path; NO_EPOCH until those are read."""
+        """The latest of `epochs`, for the append path; NO_EPOCH until those are read."""
         self.are_epochs_saved = True
         self._epochs: LeaderEpochs | None = None
         self._aborted_bounds: AbortedBounds | None = None
@@ -59,11 +59,11 @@ class LogState:
     def succeed(self, original: LogState) -> None:
         """Take over the state of the log of which this one is a copy."""
         self.adopt(original.loaded_producers, original._epochs)
-        # The copy of their file may be a little older.
+        # The copy of the epochs' file may be a little older.
         self.are_epochs_saved = False
 
     def forget_producers(self) -> None:
-        """What memory says of them may not be what the files say: the next use reads them again."""
+        """Have the next use read the producers again: memory may not say the same as the files."""
         self.loaded_producers = None
 
     # Producers
@@ -75,7 +75,7 @@ class LogState:
     def load_producers(self) -> ProducerStates:
         log = self._log
         if not log.is_closed:
-            # That may load them, too.
+            # This may load the producers, too.
             log.tail.require_open()
         if self.loaded_producers is None:
             self.loaded_producers = past_damage(
@@ -105,14 +105,14 @@ class LogState:
             check = partial(is_contradicted, epochs, log.segment_list.all, end_offset=log.log_end_offset)
             epochs = None if past_damage(log, check) else epochs
         if epochs is None:
-            # Unknown is not "epoch 0": the batches know.
+            # Unknown does not mean "epoch 0": the batches carry their epochs.
             epochs = past_damage(log, lambda: epochs_from_batches(log.segment_list.all))
         self._epochs = epochs
         self.latest_epoch = epochs.latest
         return epochs
 
     def start_epoch(self, epoch: int) -> None:
-        """From here on batches are written under this leader epoch."""
+        """Write batches under this leader epoch from here on."""
         epochs = self.epochs
         assert epoch >= epochs.latest, (epoch, epochs.latest)
         if epochs.assign(epoch, self._log.log_end_offset):
@@ -120,7 +120,7 @@ class LogState:
         self.latest_epoch = epochs.latest
 
     def epochs_changed(self) -> None:
-        """Save them now, or with the next flush if that is not possible: the batches carry them too."""
+        """Save the epochs now, or with the next flush if that is not possible: the batches carry them too."""
         self.latest_epoch = self.epochs.latest
         self.are_epochs_saved = False
         try:
@@ -132,7 +132,7 @@ class LogState:
             raise
 
     def save_epochs(self) -> None:
-        """Write them, unless their file says the same."""
+        """Write the epochs, unless their file says the same."""
         if self.are_epochs_saved:
             return
         log = self._log
@@ -149,5 +149,5 @@ class LogState:
         return self._aborted_bounds
 
     def forget_aborted_bounds(self) -> None:
-        """The indexes of aborted transactions have changed: the bounds are made again from them."""
+        """Have the bounds made again, because the indexes of aborted transactions have changed."""
         self._aborted_bounds = None

@@ -1,4 +1,4 @@
-"""One partition's log on one disk: append, read, flush, and what else the partition's owner may ask of it.
+"""One partition's log on one disk: append, read, flush, and whatever else its owner may ask of it.
 
 Appends and reads are synchronous and run on the loop; fsync and removal go to the executor. Nothing here
 knows leaders or replicas: the owner sets the high watermark, and the log never serves or deletes beyond it
@@ -121,11 +121,11 @@ class PartitionLog:
         self.high_watermark = log_end_offset
         self.flushed_offset = log_end_offset
         self.first_dirty_offset = 0
-        """Where the next compaction begins; the cleaner keeps it, its checkpoint saves it."""
+        """Where the next compaction begins; the cleaner sets it, and a checkpoint saves it."""
         self.is_moving = False
-        """A copy is being made of it in another directory: segments must not be rewritten meanwhile."""
+        """Whether a copy is being made in another directory: segments must not be rewritten meanwhile."""
         self.cut_offset = INT64_MAX
-        """The lowest offset that the log was cut to, for whoever copies it and puts this back."""
+        """The lowest offset that the log was cut to. Whoever copies the log reads and resets it."""
         self.flush_is_due = False
         """Set by appends once `flush.messages` are not on disk; whoever appends asks for the flush."""
         self.commits_on_flush = False
@@ -133,7 +133,7 @@ class PartitionLog:
         self.prepares_batches = False
         """Whether batches must pass `validation.prepare` before they are appended."""
         self.staged_written: StagedCallback | None = None
-        """Told of staged batches once they are written, or why they are not. Set by the owner."""
+        """Set by the owner; called with staged batches once they are written, or with the reason why not."""
         self.segment_list = SegmentList(segments)
         self.staging = Staging(self)
         self.state = LogState(self)
@@ -146,7 +146,7 @@ class PartitionLog:
         return f"<{type(self).__name__} {self.topic_partition} {self.log_start_offset}-{self.log_end_offset}>"
 
     def set_config(self, config: LogConfig) -> None:
-        """Takes effect with the next append."""
+        """Use these settings from the next append on."""
         self.config = config
         self.commits_on_flush = config.flush_messages == 1
         self.prepares_batches = is_preparation_needed(config)
@@ -167,7 +167,7 @@ class PartitionLog:
     ) -> Appended:
         """Check one producer's batch, give it offsets and write it; on any error nothing is appended. With a
         token it may be staged: the answer is STAGED, and `staged_written` gets the token with the outcome."""
-        # One function on purpose: each call more would cost 4 % of an append. What is rare stands elsewhere.
+        # One function on purpose: each further call costs 4 % of an append. Rare steps are elsewhere.
         size = len(batch)
         if size < HEADER_SIZE:
             raise InvalidRecord(f"{size} bytes are no record batch")
@@ -194,7 +194,7 @@ class PartitionLog:
         ):
             checks.check_timestamps(attributes, base_timestamp, max_timestamp, now_ms, config)
 
-        # Is it what its producer has to send next, or what it sent before?
+        # Is this batch what its producer has to send next, or what it sent before?
         state, staging = self.state, self.staging
         entry: ProducerEntry | None = None
         if producer_id >= 0 and not (producer_id in staging.producers and staging.precedes(header, token)):
@@ -211,7 +211,7 @@ class PartitionLog:
                     return Appended(original.base_offset, original.last_offset, append_time_ms, True)
                 entry = None
 
-        # Stage it, or write it behind the last batch.
+        # Stage the batch, or write it behind the last one.
         if (token is not None or staging.batches) and staging.stage(
             batch, header, leader_epoch, max_timestamp, token
         ):
@@ -234,7 +234,7 @@ class PartitionLog:
             appending.write_failed(self, segment, error, header, now_ms)
             raise
 
-        # It is in the file. Both ends move at once, or the next batch would get the same offsets.
+        # The batch is in the file. Both ends move at once, or the next batch would get the same offsets.
         last_offset = base_offset + delta
         segment.size_bytes = position + size
         self.log_end_offset = last_offset + 1
@@ -249,22 +249,33 @@ class PartitionLog:
 
     def write_staged(self) -> MillraceError | None:
         """Write all staged batches with one call, and tell their owner; if the write fails, none was
-        appended, and the answer says why. Raises nothing: whoever calls it has a request of his own."""
+        appended, and the answer says why. Raises nothing, because the caller has a request of its own."""
         return self.staging.write() if self.staging.batches else None
 
     def append_own(self, batch: memoryview, leader_epoch: int) -> Appended:
         """Give offsets to a batch that this broker has made, a marker or a coordinator's, and write it.
 
-        Nobody looks at its producer's sequence: it is not the producer who sends it."""
+        Nobody checks its producer's sequence, because the producer did not send it."""
         return appending.append_own(self, batch, leader_epoch)
 
     def append_replicated(self, records: memoryview) -> None:
         """Write batches that have their offsets and epochs already: a leader's, a coordinator's markers."""
-        appending.append_replicated(self, records)
+        if self.staging.batches:
+            self.staging.write()
+        batches = checks.split_batches(records, at_least=self.log_end_offset)
+        written = 0
+        try:
+            while written < len(batches):
+                written += appending.append_run(self, records, batches[written:] if written else batches)
+        finally:
+            last_offset = self.log_end_offset - 1
+            if written and last_offset >= self.flushing.notice_at:
+                # Those before one that fails are here to stay.
+                self.flushing.wrote(last_offset)
 
     def forbid_appends(self) -> None:
-        """Let the next append take the slow way, on which it finds out what has changed: the settings, or
-        that the log's home was fenced."""
+        """Send the next append to the slow path, where it finds out what has changed: the settings, or that
+        the log's home was fenced."""
         self.segment_list.active.forbid_appends()
 
     def check_writable(self) -> None:
@@ -282,8 +293,8 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, limit_offset: int, min_one: bool) -> LogSlice:
         """Whole batches from the one that holds `offset` on, in one file.
 
-        None that begins at `limit_offset` or later. At most `max_bytes`, but with `min_one` at least one
-        batch. Nothing is copied.
+        All of them begin before `limit_offset`. They have at most `max_bytes`, but with `min_one` there is at
+        least one batch. Nothing is copied.
         """
         log_end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end_offset:
@@ -296,7 +307,7 @@ class PartitionLog:
         recent = segment.recent_offsets
         if not recent or offset < recent[0]:
             return reading.read_older(self, offset, max_bytes, limit_offset, min_one)
-        # The tail: start and end are known without looking at the file.
+        # In the tail, start and end are known without looking at the file.
         positions = segment.recent_positions
         number = bisect_right(recent, offset) - 1
         start = positions[number]
@@ -316,8 +327,7 @@ class PartitionLog:
         return LogSlice(segment.file.handle(), start, end - start, True)
 
     def range_end(self, found: LogSlice) -> int:
-        """An offset that no record of a slice reaches: not far behind its last one, found without reading
-        it."""
+        """An offset behind a slice's last record, and not far behind it, found without reading the slice."""
         return reading.range_end(self, found)
 
     def is_near_end(self, found: LogSlice, distance_bytes: int) -> bool:
@@ -326,11 +336,11 @@ class PartitionLog:
         return found.upper_offset < 0 and left <= distance_bytes
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that a reader of committed records has to skip between the two offsets."""
+        """The transactions that a reader of committed records has to skip between the two offsets."""
         return reading.aborted_transactions(self, offset, end_offset)
 
     def unread_aborted(self) -> list[Segment]:
-        """The segments whose aborted transactions a look has to read from the disk: `learn_aborted` does that
+        """The segments whose aborted transactions must be read from the disk first: `learn_aborted` does that
         in a thread."""
         return self.state.aborted_bounds.unread(self.segment_list.all)
 
@@ -339,7 +349,7 @@ class PartitionLog:
         self.state.forget_aborted_bounds()
 
     async def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record that is not older."""
+        """The first record that is not older than the timestamp."""
         return await time_lookup.find_offset_by_timestamp(self, timestamp_ms)
 
     async def find_max_timestamp(self) -> TimestampedOffset | None:
@@ -348,7 +358,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction has ended; never above the high watermark, which the owner sets."""
+        """Below this offset every transaction has ended; it never exceeds the owner's high watermark."""
         high_watermark = self.high_watermark
         producers = self.state.loaded_producers
         if producers is None:
@@ -377,7 +387,7 @@ class PartitionLog:
         return self.state.epochs.latest
 
     def start_epoch(self, epoch: int) -> None:
-        """From here on batches are written under this leader epoch."""
+        """Write batches under this leader epoch from here on."""
         self.state.start_epoch(epoch)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
@@ -391,7 +401,7 @@ class PartitionLog:
         return self.state.epochs.epoch_at(self.log_end_offset - 1)
 
     def adopt(self, producers: ProducerStates | None, epochs: LeaderEpochs | None) -> None:
-        """For recovery: state that was computed while the log was read."""
+        """Take over state that recovery computed while it read the log."""
         self.state.adopt(producers, epochs)
 
     # Segments
@@ -411,7 +421,7 @@ class PartitionLog:
         return INT64_MAX if self.config.cleanup_compact else self.first_dirty_offset
 
     def set_segments(self, segments: list[Segment]) -> None:
-        """For the modules that change the list: the last one becomes active."""
+        """Let the log consist of these segments, with the last one active. For this package alone."""
         self.segment_list.replace(segments)
 
     def roll(self) -> Segment:
@@ -451,7 +461,7 @@ class PartitionLog:
         start_offset = self.log_start_offset
         truncation.truncate_fully_and_start_at(self, read_header(records).base_offset)
         self.append_replicated(records)
-        # Nobody sees the records before the start, here either.
+        # Nobody may see the records before the start, here no more than elsewhere.
         self.high_watermark = start_offset
         retention.advance_log_start(self, start_offset)
         await self._make_cut_last()
@@ -462,7 +472,7 @@ class PartitionLog:
         try:
             await self.flush()
         finally:
-            # Also if that failed for a while: what takes the place of flushed records is not flushed.
+            # Also if the flush failed for a while: what takes the place of flushed records is not flushed.
             await self.home.lower_recovery_point(self)
 
     async def delete_records_before(self, offset: int) -> int:
@@ -472,7 +482,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def end_moved_back(self, offset: int) -> None:
-        """After a truncation: forget whatever was computed from what is gone."""
+        """Forget whatever was computed from the records that a truncation took."""
         self.log_end_offset = offset
         self.cut_offset = min(self.cut_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
@@ -496,12 +506,12 @@ class PartitionLog:
         await self.flushing.flush()
 
     def join_flush(self) -> tuple[GroupCommit, Round] | None:
-        """As `flush`, for somebody who brings many logs to the disk at once; None if nothing is to be done or
-        a flush is under way."""
+        """As `flush`, for a caller that brings many logs to the disk at once; None if there is nothing to
+        flush or a flush is under way."""
         return self.flushing.join()
 
     async def hold_flushes(self) -> None:
-        """Let nothing more reach the disk until `release_flushes`; whoever waits for it waits longer."""
+        """Begin no flush until `release_flushes`; whoever waits for one waits longer."""
         await self.flushing.hold()
 
     def release_flushes(self) -> None:
@@ -512,11 +522,11 @@ class PartitionLog:
         self.flushing.sync_later(file, directory)
 
     def expect_readers(self) -> None:
-        """Whatever is written may be read again: the page cache is the system's business."""
+        """Leave the page cache to the system: whatever is written may be read again."""
         self.flushing.expect_readers()
 
     def expect_no_readers(self) -> None:
-        """Nobody reads here until this replica leads: only the end stays in the page cache."""
+        """Keep only the log's end in the page cache: nobody reads here until this replica leads."""
         self.flushing.expect_no_readers()
 
     # The end
@@ -552,7 +562,7 @@ class PartitionLog:
 
     def _shut(self, error: LogClosed) -> None:
         self.is_closed = True
-        # They fail: nothing is written to a closed log.
+        # Staged batches fail now: nothing is written to a closed log.
         self.write_staged()
         self.forbid_appends()
         self.flushing.abandon(error)
@@ -564,13 +574,13 @@ class PartitionLog:
         self.log_start_offset = original.log_start_offset
         self.high_watermark = original.high_watermark
         self.first_dirty_offset = original.first_dirty_offset
-        # If a power loss takes the new name back, it is the original that counts.
+        # If a power loss takes the new name back, the original counts.
         self.flushed_offset = original.flushed_offset
         self.state.succeed(original.state)
         self.flushing.succeed()
 
     def retire(self, heir: PartitionLog) -> None:
-        """The heir has taken this one's place: nothing is written here any more, and nobody notices."""
+        """Close this log, whose place the heir has taken; those who wait for a flush wait for the heir's."""
         self.is_closed = True
         self.forbid_appends()
         self.flushing.hand_over(heir.flushing)

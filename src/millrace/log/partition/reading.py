@@ -64,7 +64,7 @@ def _read(log: PartitionLog, offset: int, max_bytes: int, limit_offset: int, min
 
 
 def _check_last(segment: Segment, found: Located, upper_offset: int) -> None:
-    """The last batch of a segment, found where another one was looked for, must end before the next one."""
+    """Raise unless a segment's last batch, found in place of another one, ends before the next segment."""
     header = next(segment.headers(found.position))[1]
     if header.last_offset >= upper_offset:
         raise CorruptLog(segment.file.path, found.position, offset=header.base_offset, next_offset=None)
@@ -90,7 +90,7 @@ def _refuse_damaged(segment: Segment, offset: int) -> None:
 
 
 def range_end(log: PartitionLog, found: LogSlice) -> int:
-    """An offset that no record of a slice reaches: not far behind its last one, found without reading it."""
+    """An offset behind a slice's last record, and not far behind it, found without reading the slice."""
     end = found.position + found.size_bytes
     if found.upper_offset < 0:
         segment, upper = log.segment_list.active, log.log_end_offset
@@ -110,10 +110,10 @@ def range_end(log: PartitionLog, found: LogSlice) -> int:
 
 
 def aborted_transactions(log: PartitionLog, offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Those that a reader of committed records has to skip between the two offsets."""
+    """The transactions that a reader of committed records has to skip between the two offsets."""
     found: list[AbortedTransaction] = []
     bounds = log.state.aborted_bounds
-    # Makes the bounds those of the present segments.
+    # This call makes the bounds those of the present segments.
     bounds.unread(log.segment_list.all)
     for segment in bounds.touching(log.segment_list.number_at(offset), end_offset):
         aborted, is_complete = segment.txn_index.aborted_between(offset, end_offset)

@@ -63,7 +63,7 @@ def _delete_while(log: PartitionLog, is_due: Callable[[Segment, int], bool]) -> 
         try:
             log.roll()
         except DiskFull:
-            # The others make room, and then there is a next time.
+            # Deleting the others makes room, and the next round can roll.
             doomed -= 1
     if doomed:
         delete_oldest(log, doomed)
@@ -78,11 +78,12 @@ def delete_oldest(log: PartitionLog, count: int) -> None:
     log.set_segments(kept)
     _move_start(log, kept[0].base_offset)
     for number, segment in enumerate(gone):
-        logger.info("%s: deleting the segment at %d", log.topic_partition, segment.base_offset)
+        logger.info("%s: retention deletes the segment at %d", log.topic_partition, segment.base_offset)
         try:
             moved = segment.rename_to(DELETED_SUFFIX)
         except StorageError as error:
-            # Hidden by the log's start, it goes the next time. Forgotten, it would be back after a restart.
+            # The log's start hides the segment, and the next round deletes it. Were it forgotten, it would be
+            # back after a restart.
             log.set_segments([*gone[number:], *kept])
             if isinstance(error, HalfRenamed):
                 log.home.fence(str(error))

@@ -1,8 +1,8 @@
 """Puts compacted segments in the place of others so that a crash at any moment leaves the old or the new.
 
-The names tell how far it came: `.cleaned` is being written, `.swap` is complete and replaces whatever
-overlaps it, `.deleted` is no longer needed. `finish_swaps` reads them at the next start. Kafka uses the
-same names in the same order.
+The names tell how far the swap came: `.cleaned` is being written, `.swap` is complete and replaces whatever
+overlaps it, `.deleted` is no longer needed. `finish_swaps` reads them at the next start. Kafka uses the same
+names in the same order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CleanableSegment(NamedTuple):
     size_bytes: int
     max_timestamp: int
     path: str
-    """Of its `.log` file; the indexes lie beside it."""
+    """The path of its `.log` file; the indexes lie beside it."""
 
 
 def cleanable(log: PartitionLog) -> list[CleanableSegment]:
@@ -89,7 +89,7 @@ async def replace_segments(log: PartitionLog, old: list[int], new: list[int]) ->
     placed: list[tuple[str, str]] = []
     try:
         for segment in doomed:
-            # One by one: those before the one that fails have to be known.
+            # One by one, because `_undo` has to know those before the one that fails.
             moved.append((segment, segment.rename_to(DELETED_SUFFIX)))  # noqa: PERF401
         for base_offset in new:
             placed += _rename_all(volume, log.path, base_offset, SWAP_SUFFIX, "")
@@ -127,14 +127,14 @@ def _undo(
         for segment, paths in reversed(moved):
             segment.rename_back(paths, DELETED_SUFFIX)
         for base_offset in new:
-            # Left behind, it would replace whatever has its offsets by the next start.
+            # A `.swap` left behind would replace whatever has its offsets by the next start.
             _remove_all(volume, log.path, base_offset, SWAP_SUFFIX)
     except StorageError as failure:
         log.home.fence(str(failure))
 
 
 def finish_swaps(volume: Volume, directory: str) -> bool:
-    """At start: complete what was decided, undo what was not, remove what is no longer needed."""
+    """At the start: complete what was decided, undo what was not, remove what is no longer needed."""
     names = [entry.name for entry in volume.list_directory(directory)]
     if not any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)) for name in names):
         return False
@@ -177,7 +177,7 @@ def _end_of_swapped(volume: Volume, directory: str, base_offset: int) -> int:
 def _rename_all(
     volume: Volume, directory: str, base_offset: int, source: str, target: str
 ) -> list[tuple[str, str]]:
-    """The log last: whoever sees it with its new name finds the indexes there already."""
+    """Rename the log last: whoever sees it with its new name finds the indexes there already."""
     paths = [segment_path(directory, base_offset, suffix) for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX)]
     done = rename_all(volume, [(path + source, path + target) for path in paths])
     if (paths[-1] + source, paths[-1] + target) not in done:

@@ -44,11 +44,11 @@ class Staging:
         """Epoch and last sequence of the producers of staged batches."""
         self._size_bytes = 0
         self._end_offset = 0
-        """Where the log will end; means nothing while nothing is staged."""
+        """Where the log will end; without meaning while nothing is staged."""
 
     def precedes(self, header: tuple[int, ...], token: object) -> bool:
         """Whether a batch comes right behind those that its producer has staged, and may be staged, too. If
-        not, they are written now: what it is can be told when they are in the log."""
+        not, the staged ones are written now: only then can the batch be told from a duplicate or a gap."""
         _, _, _, _, _, _, _, _, _, producer_id, producer_epoch, sequence, _ = header
         if token is not None and (producer_epoch, sequence - 1) == self.producers[producer_id]:
             return True
@@ -63,8 +63,8 @@ class Staging:
         max_timestamp: int,
         token: object,
     ) -> bool:
-        """Stage a batch that was checked. False if that cannot be: then it is to be written at once, and what
-        is staged was written before it."""
+        """Stage a batch that was checked. False if that is not possible: then what was staged is written
+        already, and the caller has to write the batch at once."""
         _, length, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, sequence, _ = header
         log = self._log
         segment = log.segment_list.active
@@ -87,7 +87,7 @@ class Staging:
             sequence = (sequence + delta) & SEQUENCE_MAX
             self.producers[producer_id] = (producer_epoch, sequence)
         batches.append(
-            # A copy: the connection reads its next request into the same buffer.
+            # Copied, because the connection reads its next request into the same buffer.
             (
                 bytes(batch),
                 base_offset,
@@ -108,7 +108,7 @@ class Staging:
         follows_staged = producer_id in self.producers
         failure = self.write() if self.batches else None
         if failure is not None and follows_staged:
-            # What it follows was not written, so neither may it be.
+            # The batches before it were not written, so it must not be written either.
             raise failure
 
     def write(self) -> MillraceError | None:
@@ -125,7 +125,7 @@ class Staging:
             parts = [data for data, _, _, _, _, _, _, _ in staged]
             data = parts[0] if len(parts) == 1 else b"".join(parts)
             log.tail.write(segment, data)
-            # Both at once, as for a single batch.
+            # Both ends move at once, as for a single batch.
             segment.size_bytes = position + len(data)
             log.log_end_offset = self._end_offset
             self._enter(segment, position, staged)
@@ -133,7 +133,7 @@ class Staging:
             error = failure
             self._expect_again(staged)
         except Exception as bug:
-            logger.exception("%s: %d staged batches", log, len(staged))
+            logger.exception("%s: writing %d staged batches failed", log, len(staged))
             # What memory says of the log's end and of its producers may not be what the files say.
             log.state.forget_producers()
             log.tail.doubt()
@@ -142,7 +142,7 @@ class Staging:
             try:
                 log.staged_written(staged, error)
             except Exception:
-                logger.exception("%s: the owner of %d staged batches", log, len(staged))
+                logger.exception("%s: the owner of %d staged batches failed", log, len(staged))
         return error
 
     def _enter(self, segment: Segment, position: int, staged: list[StagedBatch]) -> None:
@@ -164,7 +164,7 @@ class Staging:
             log.flushing.wrote(last_offset)
 
     def _expect_again(self, staged: list[StagedBatch]) -> None:
-        """None of them could be stored: their producers have to send them again before others."""
+        """Note that these could not be stored: their producers have to send them again before others."""
         producers = self._log.state.loaded_producers
         if producers is None:
             return

@@ -33,19 +33,21 @@ class Tail:
         return self._is_open
 
     def require_open(self) -> None:
-        """Learn from the files what appending needs; until now sizes and the checkpoint were believed."""
+        """Learn from the files what appending needs; until now the log believed sizes and the checkpoint."""
         if self._is_open:
             return
         log = self._log
         segment = log.segment_list.active
         file_size = segment.file.size_bytes()
         if file_size != segment.size_bytes:
-            logger.warning("%s: file has %d bytes, expected %d", log, file_size, segment.size_bytes)
+            logger.warning(
+                "%s: its newest file has %d bytes where %d were expected", log, file_size, segment.size_bytes
+            )
             segment.size_bytes = min(file_size, segment.size_bytes)
             self._is_torn = True
         next_offset = past_damage(log, segment.open_tail)
         if next_offset != log.log_end_offset:
-            logger.warning("%s: the last batch ends at %d", log, next_offset)
+            logger.warning("%s: its last batch ends at %d, and so does the log", log, next_offset)
             log.log_end_offset = next_offset
             log.flushed_offset = min(log.flushed_offset, next_offset)
         self._is_open = True
@@ -58,7 +60,7 @@ class Tail:
         self._log.segment_list.active.forbid_appends()
 
     def cut(self) -> None:
-        """The file was cut at a batch boundary: it ends cleanly, but elsewhere."""
+        """Note that the file was cut at a batch boundary: it ends cleanly, but elsewhere."""
         self._is_torn = False
         self.doubt()
 
@@ -88,13 +90,13 @@ class Tail:
             segment = self.roll()
             segment.set_limits(config, jitter_ms)
         if segment.size_bytes == 0:
-            # The write may be what creates the file: without its name its flushed content is worth nothing.
+            # This write may create the file, whose flushed content is worth nothing without its name.
             log.sync_later(directory=log.path)
             segment.note_first_batch(max_timestamp, config, jitter_ms)
         return segment
 
     def write(self, segment: Segment, data: memoryview | bytes | bytearray) -> None:
-        """Write behind the segment's last batch. Its size grows when the caller has entered the batches."""
+        """Write behind the segment's last batch. The caller lets the segment's size grow afterwards."""
         try:
             segment.file.write_at(segment.size_bytes, data)
         except StorageError as error:
@@ -102,7 +104,7 @@ class Tail:
             raise
 
     def write_failed(self, segment: Segment, error: StorageError) -> None:
-        """Nothing of the write counts. Cut off what reached the file, now or before the next write."""
+        """Cut off what a failed write left in the file, now or before the next write: none of it counts."""
         segment.forbid_appends()
         self._is_torn = True
         home = self._log.home
@@ -125,8 +127,7 @@ class Tail:
     def roll(self) -> Segment:
         """Begin a new segment at the end of the log. If that fails, nothing has changed.
 
-        The first append takes the slow way, which opens the segment: its batch says from when on the
-        segment's time counts."""
+        The first append takes the slow path, which opens the segment: its batch begins the segment's time."""
         log = self._log
         log.check_writable()
         log.write_staged()
@@ -158,5 +159,5 @@ class Tail:
         try:
             log.home.volume.remove(segment.file.path)
         except StorageError:
-            # Then the next append has to begin it.
+            # The file is left, so the next append has to begin that segment.
             log.segment_list.active.size_limit = 0

@@ -1,4 +1,4 @@
-"""From a timestamp to the first record that is not older.
+"""Finds the first record that is not older than a timestamp.
 
 Threads read the files and inflate batches, of segments that are detached from the log. What they learn about
 a segment comes back with the result, and the loop enters it.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SEGMENTS_AT_ONCE: Final = 16
-"""Looked at by a thread before the loop sees what came of it."""
+"""A thread looks at so many segments before it reports to the loop."""
 _ATTEMPTS_MAX: Final = 3
 
 
@@ -47,7 +47,7 @@ class _Youngest(NamedTuple):
 class _Found(NamedTuple):
     record: TimestampedOffset | None
     learned: list[_Youngest]
-    """Of the segments that were looked at, in their order."""
+    """The youngest batch of each segment that was looked at, in their order."""
 
 
 async def find_offset_by_timestamp(log: PartitionLog, timestamp_ms: int) -> TimestampedOffset | None:
@@ -110,8 +110,8 @@ def _and_close(work: Callable[..., T], segments: Sequence[DetachedSegment], *arg
 async def _find_again_if_changed(
     log: PartitionLog, find: Callable[[], Awaitable[TimestampedOffset | None]]
 ) -> TimestampedOffset | None:
-    """Retention, compaction or a cut may change the files while a thread reads them. Then what it found, or
-    failed at, says nothing."""
+    """Search again if retention, compaction or a cut changed the files while a thread read them: then what it
+    found, or failed at, says nothing."""
     attempts_left = _ATTEMPTS_MAX
     while True:
         attempts_left -= 1
@@ -122,7 +122,7 @@ async def _find_again_if_changed(
             if not attempts_left or not _has_changed(log, before):
                 raise
         except struct.error as error:
-            # An index that was cut while it was searched.
+            # The index was cut while a thread searched it.
             if not attempts_left:
                 raise StorageError("search", log.path, "its files change all the time") from error
         else:
@@ -136,18 +136,18 @@ def _has_changed(log: PartitionLog, before: Sequence[tuple[Segment, int]]) -> bo
 
 
 def _enter(segments: Sequence[Segment], learned: Sequence[_Youngest]) -> None:
-    """On the loop: what was read about sealed segments need not be read again."""
+    """Keep, on the loop, what a thread learned about segments, so that nobody reads it again."""
     for segment, youngest in zip(segments, learned, strict=False):
         if segment.max_timestamp < 0 <= youngest.offset:
             segment.max_timestamp, segment.max_timestamp_offset = youngest
 
 
-# In a thread.
+# The functions from here on run in threads.
 
 
 def _youngest(segment: DetachedSegment) -> _Youngest:
     timestamp = segment.largest_timestamp()
-    # Without timestamps it is the file's age, which no record has.
+    # Without timestamps this is the file's age, which no record has.
     return _Youngest(timestamp, segment.max_timestamp_offset if segment.max_timestamp >= 0 else -1)
 
 

@@ -64,8 +64,8 @@ def _locate(log: PartitionLog, segment: Segment, offset: int) -> Located | None:
 
 
 def _damage_at_end(segment: Segment, offset: int) -> DamagedRange | None:
-    """What would be the last thing in a segment that is cut at `offset`, if it is damaged. It goes as well: a
-    replica says what it has, and gets the rest from its leader."""
+    """The damaged range with which a segment that is cut at `offset` would end, if there is one. The cut
+    takes it as well: a replica says what it has, and gets the rest from its leader."""
     for damaged in segment.damage:
         if damaged.first_offset <= offset <= damaged.next_offset:
             return damaged
@@ -76,7 +76,7 @@ def _cut(log: PartitionLog, segment: Segment, position: int, *, end_offset: int)
     had_damage = bool(segment.damage)
     segment.truncate_to(position, next_offset=end_offset)
     if log.home.volume.exists(segment.path(TXN_INDEX_SUFFIX)):
-        # An entry that came back would hide other records, which are to take the place of the lost ones.
+        # An entry that came back would hide the records that take the place of the lost ones.
         log.sync_later(segment.path(TXN_INDEX_SUFFIX))
     if had_damage:
         save_damage(log.home.volume, segment.path(QUARANTINE_SUFFIX), segment.damage)
@@ -89,7 +89,7 @@ def _delete_newest_first(log: PartitionLog, segments: Sequence[Segment]) -> None
             moved = segment.rename_to(DELETED_SUFFIX)
         except StorageError as error:
             if len(left) < len(log.segments):
-                # A log that is longer than asked, and says so: nothing may be written behind a file that is
+                # The log stays longer than asked, and says so: nothing may be written behind a file that is
                 # gone.
                 _end_at(log, left, log.segments[len(left)].base_offset)
             if isinstance(error, HalfRenamed):

@@ -40,9 +40,9 @@ class _Replay:
     states: ProducerStates
     offset: int
     reached: tuple[int, int] = (-1, 0)
-    """The segment that it is in, by its base offset, and the position there."""
+    """The base offset of the segment that the replay has reached, and the position there."""
     aborted: dict[int, list[AbortedTransaction]] = field(default_factory=dict)
-    """By the base offset of the segment that they end in."""
+    """Aborted transactions, by the base offset of the segment that they end in."""
     snapshots: list[str] = field(default_factory=list)
 
 
@@ -51,7 +51,7 @@ async def bring_back_state(log: PartitionLog, damaged: DamagedRange) -> bool:
     try:
         return await _bring_back(log, damaged)
     except CorruptLog as error:
-        # Something else is damaged, too. The next attempt goes past it.
+        # Something else is damaged, too. The next attempt skips it.
         isolate_in(log, error)
         return False
 
@@ -110,7 +110,7 @@ def _replay(
     end_offset: int,
     now_ms: int,
 ) -> _Replay:
-    """In the executor: apply all batches since the newest snapshot that the damage had no part in."""
+    """Apply all batches since the newest snapshot from before the damage. Runs in the executor."""
     offset, states = producer_snapshots.newest_snapshot(
         volume, directory, first_offset=views[0].base_offset, end_offset=first_offset, now_ms=now_ms
     )
@@ -151,8 +151,8 @@ def _replay_up_to(
 
 
 def _enter(segment: Segment, found: list[AbortedTransaction]) -> None:
-    """Compaction may have taken batches that entries speak of, so that what is there stays; what was entered
-    without the batches that were missing is put right."""
+    """Correct the entries that were made without the missing batches. The other entries stay: compaction may
+    have taken the batches that they speak of."""
     present = segment.txn_index.all_aborted()
     wanted = {(aborted.producer_id, aborted.last_offset): aborted for aborted in (*present, *found)}
     ordered = sorted(wanted.values(), key=lambda aborted: aborted.last_offset)
@@ -161,7 +161,7 @@ def _enter(segment: Segment, found: list[AbortedTransaction]) -> None:
 
 
 def _forget_snapshots(log: PartitionLog, replay: _Replay, first_offset: int) -> None:
-    """Those behind the damage were made without the batches in it."""
+    """Remove the snapshots behind the damage, which were made without the batches in it."""
     volume = log.home.volume
     for path in replay.snapshots:
         log.sync_later(path)

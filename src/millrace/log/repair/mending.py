@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _Headers: TypeAlias = list[tuple[int, BatchHeader]]
-"""Each with its position in the records."""
+"""Each header with its position in the records."""
 
 
 def damage_of(log: PartitionLog) -> list[tuple[Segment, DamagedRange]]:
@@ -44,7 +44,7 @@ def damage_of(log: PartitionLog) -> list[tuple[Segment, DamagedRange]]:
 async def mend(log: PartitionLog, segment: Segment, damaged: DamagedRange, records: memoryview) -> bool:
     """Write a replica's batches over a damaged range; False if they do not fit, or the range is gone.
 
-    Of a lost end they may be the first part: then the range that is left begins behind them."""
+    They may be the first part of a lost end: then the range that is left begins behind them."""
     if damaged not in segment.damage or segment not in log.segments:
         return False
     is_end = segment is not log.segments[-1] and (damaged.position + damaged.size_bytes == segment.size_bytes)
@@ -116,7 +116,8 @@ def _make_room(
     following.index_interval_bytes = log.config.index_interval_bytes
     moved = DamagedRange(0, 0, damaged.first_offset, damaged.next_offset)
     following.damage = (moved,)
-    # First there, then here no more: in between, a start takes what lies behind the next segment's name off.
+    # The range goes into the new segment's list before it leaves the old one's: if a crash comes in between,
+    # the start takes from the old one what lies behind the next segment's name.
     save_damage(volume, following.path(QUARANTINE_SUFFIX), following.damage)
     if damaged.size_bytes:
         segment.file.truncate(damaged.position)
@@ -159,10 +160,10 @@ def _release(log: PartitionLog, segment: Segment, damaged: DamagedRange, next_of
 def _index(
     log: PartitionLog, segment: Segment, damaged: DamagedRange, headers: _Headers, *, is_end: bool
 ) -> None:
-    """Let the indexes say nothing wrong about the batches that are back."""
+    """Make the indexes right about the batches that are back."""
     youngest = max(header.max_timestamp for _, header in headers)
     if is_end:
-        # Of an earlier attempt, or made just now of all there is.
+        # These entries are from an earlier attempt, or were made just now from all batches.
         segment.offset_index.truncate_to(damaged.first_offset)
         segment.time_index.truncate_to(damaged.first_offset)
         segment.largest_timestamp()

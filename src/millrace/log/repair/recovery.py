@@ -1,4 +1,4 @@
-"""After a crash: what of a log's files can be believed.
+"""Finds out, after a crash, what of a log's files can be believed.
 
 From the recovery point on every batch's checksum is computed. Behind the last good batch lies the torn tail
 of a write that was never finished: it is cut. Damage that has good batches behind it is something else: it
@@ -38,7 +38,7 @@ from millrace.wire.batch_header import HEADER_SIZE, LENGTH_END, read_header
 logger: Final = logging.getLogger(__name__)
 
 _REPORT_BYTES: Final = 4 * 1024 * 1024
-"""Checked between two words about it: the loop has others to listen to."""
+"""So much is checked between two reports: the loop has others to listen to."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,9 +98,12 @@ def recover_log(
     segments = _find_segments(volume, directory, log_start_offset, index_interval_bytes)
     scanned = _scan(segments, recovery_point, on_bytes)
     if scanned.next_offset < recovery_point and (scanned.first or scanned.scans[0].start):
-        # What was flushed cannot end before the point: one of the two is wrong, and all is looked at.
+        # Flushed records reach that far, so log or checkpoint is wrong: the whole log is checked.
         logger.error(
-            "%s ends at %d, before its recovery point %d", directory, scanned.next_offset, recovery_point
+            "%s ends at %d, before its recovery point %d, and is checked from its start",
+            directory,
+            scanned.next_offset,
+            recovery_point,
         )
         for segment in segments:
             segment.forget_indexes()
@@ -183,7 +186,7 @@ def _recover_epochs(
 def _sync(volume: Volume, directory: str, recovered: RecoveredLog, scanned: list[Segment]) -> None:
     """Bring to the disk what recovery has changed."""
     if not (recovered.scanned_bytes or recovered.truncated_bytes or recovered.damage):
-        # All of it was flushed before the crash, and with thousands of idle partitions every fsync counts.
+        # All of the log was flushed before the crash; with thousands of idle partitions every fsync counts.
         for segment in scanned:
             segment.forget_indexes()
         return
@@ -200,7 +203,7 @@ def _trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
     try:
         position = segment.start_before(recovery_point)
     except CorruptLog:
-        # The index is wrong, or was to be made again from batches of which the last are torn.
+        # The index is wrong, or could not be made again because the last batches are torn.
         return 0, segment.base_offset
     if position == 0:
         return 0, segment.base_offset
@@ -270,7 +273,7 @@ def _reset_indexes(segment: Segment, position: int, *, next_offset: int) -> None
     segment.time_index.truncate_to(next_offset)
     segment.max_timestamp = segment.time_index.last_timestamp
     segment.max_timestamp_offset = segment.time_index.last_offset
-    # The first batch of the scan had an entry; it gets one again.
+    # The first batch of the scan had an entry, and has to get one again.
     segment.unindexed_bytes = segment.index_interval_bytes + 1
 
 
@@ -325,7 +328,7 @@ def _cut_and_isolate(
 
 
 def _is_end_missing(segment: Segment, upper_offset: int, log_start_offset: int, compacted_end: int) -> bool:
-    """Whether a segment whose batches end before the next one begins has lost some."""
+    """Whether a segment whose batches end before the next segment begins has lost some of them."""
     if upper_offset <= log_start_offset:
         return False
     was_known = any(known.next_offset >= upper_offset for known in segment.damage)
@@ -343,9 +346,9 @@ def _recover_producers(
     high_watermark: int,
     now_ms: int,
 ) -> ProducerStates:
-    """From the newest snapshot before the scan: what comes after it may have been written and lost again."""
+    """The producers, from the newest snapshot before the scan: later ones may tell of lost batches."""
     for number, segment in enumerate(segments):
-        # What ends before the scan has nothing to lose, and a wrong entry could have it lose the others.
+        # An index that ends before the scan loses nothing, and one wrong entry could cost it all others.
         is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= scan_offset
         if not is_before and volume.exists(segment.path(TXN_INDEX_SUFFIX)):
             segment.txn_index.truncate_to(scan_offset)
@@ -365,7 +368,7 @@ def _recover_producers(
         )
         return states, found
 
-    # What lies before the scan was not looked at yet.
+    # Nobody has checked yet what lies before the scan.
     states, aborted_in = past_damage_in(volume, segments, work, end_offset=log_end_offset)
     for segment, aborted in aborted_in:
         if aborted.last_offset >= scan_offset:

@@ -1,7 +1,7 @@
 """Reads stored segments again, checksums and all, to find what the disk has changed since it was flushed.
 
-For threads: what goes in and comes out never changes. Nothing of a log is written here but new index files in
-a directory of their own, which the loop puts in their place.
+This runs in threads: what goes in and comes out never changes. It writes nothing of a log but new index files
+in a directory of their own, which the loop puts in their place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millrace.log.segments.txn_index import AbortedTransaction
 from millrace.wire.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header
 
 SCRATCH_DIRECTORY: Final = "scrub"
-"""In a log's directory: where indexes are made again."""
+"""The directory within a log's own where indexes are made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Scrubbed:
     max_timestamp: int = -1
     damage: tuple[DamagedRange, ...] = ()
     odd_epoch: int = -1
-    """That several batches in a row have, and the checkpoint says otherwise: it is the one that is wrong."""
+    """An epoch that several batches in a row have against the checkpoint: then the checkpoint is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Beside:
 
     rebuilt_indexes: bool = False
     aborted: tuple[AbortedTransaction, ...] | None = None
-    """Those that the index should hold; None if it holds them."""
+    """The transactions that the index should hold; None if it holds them."""
 
 
 def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: int) -> Scrubbed:
@@ -82,7 +82,7 @@ def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: 
     position, damage = so_far.position, list(so_far.damage)
     next_offset = max(so_far.next_offset, stored.base_offset)
     last_epoch, max_timestamp, odd_epoch = so_far.last_epoch, so_far.max_timestamp, so_far.odd_epoch
-    # A page that nobody had in memory is not to push out one that somebody needs.
+    # Pages that nobody had in memory must not push out those that somebody needs.
     was_cached = handle.is_cached(position, min(bytes_max, stored.size_bytes - position))
     start, end = position, min(position + bytes_max, stored.size_bytes)
     while position < end:
@@ -110,10 +110,10 @@ def scrub_some(handle: FileHandle, stored: Stored, so_far: Scrubbed, bytes_max: 
 
 
 def with_lost_end(stored: Stored, found: Scrubbed) -> Scrubbed:
-    """When all was read: what is missing before the next segment is damage, unless compaction took it."""
+    """When all was read, count as damage what is missing at the end, unless compaction took it."""
     next_offset = max(found.next_offset, stored.base_offset, *(each.next_offset for each in stored.damage), 0)
     if stored.is_active:
-        # Damage at the very end is judged when something follows it: a start would take it for a torn write.
+        # Damage at the very end is left until something follows it: a start would take it for a torn write.
         return replace(
             found, damage=tuple(each for each in found.damage if each.next_offset < stored.upper_offset)
         )
@@ -153,7 +153,7 @@ def _is_epoch_right(stored: Stored, header: BatchHeader) -> bool:
 
 
 def _has_companion(reader: BatchReader, stored: Stored, position: int, header: BatchHeader) -> bool:
-    """Whether the next batch contradicts the checkpoint in the same way. A bit flips in one of them only."""
+    """Whether the next batch contradicts the checkpoint in the same way, which no flipped bit explains."""
     fields = reader.sound_batch(position + header.size_bytes, next_offset=header.next_offset)
     if fields is None:
         return False

@@ -2,7 +2,7 @@
 
 A file that is missing or damaged is "nothing known": whoever asks does the longer work instead. Only a
 checksum tells a number that could be right from the one that was written, and Kafka's layout has none. So
-behind each row stands one in blanks: Kafka splits rows at blanks, and sees what it would have written itself.
+each row ends in a checksum made of blanks: Kafka splits rows at blanks, and sees what it would have written.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_intact(line: str, *, fields: int) -> bool:
 
 def _lines(data: bytes) -> list[str] | None:
     """The rows, or None if there are not as many as the file says."""
-    # Only where a line was ended: one flipped bit makes other signs of which some end lines elsewhere.
+    # Split at line feeds alone: a flipped bit can make characters that end lines for `splitlines`.
     lines = data.decode(errors="replace").removesuffix("\n").split("\n")
     try:
         return lines[2:] if int(lines[0]) == _VERSION and int(lines[1]) == len(lines) - 2 else None
@@ -66,7 +66,7 @@ def _lines(data: bytes) -> list[str] | None:
 
 
 def _checksum(row: str) -> str:
-    """Sixteen bits of it, a blank or a tab each."""
+    """Sixteen bits of a row's checksum, each a blank or a tab."""
     checksum = crc32c(row.encode())
     return _BYTE_IN_BLANKS[checksum >> 8 & 0xFF] + _BYTE_IN_BLANKS[checksum & 0xFF]
 
@@ -81,7 +81,7 @@ def read_offsets(volume: Volume, path: str) -> dict[TopicPartition, int]:
         return {}
     lines = _lines(data)
     if lines is not None:
-        # Rows say nothing of each other: one that is damaged costs itself.
+        # Rows do not depend on each other, so a damaged one costs only itself.
         rows = [line.split() for line in lines if is_intact(line, fields=3)]
         found = _offsets(rows)
         if found is not None:
@@ -97,7 +97,7 @@ def _offsets(rows: list[list[str]]) -> dict[TopicPartition, int] | None:
         found = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
     except ValueError:
         return None
-    # One flipped bit makes the name of one partition that of another.
+    # A flipped bit can turn the name of one partition into that of another.
     return found if len(found) == len(rows) and all(offset >= 0 for offset in found.values()) else None
 
 
@@ -152,7 +152,7 @@ def read_partition_metadata(volume: Volume, directory: str) -> TopicId | None:
             return parse_topic_id(pairs["topic_id"].strip())
     except (KeyError, ValueError):
         pass
-    logger.warning("%s/%s is damaged", directory, PARTITION_METADATA)
+    logger.warning("%s/%s is damaged and counts as missing", directory, PARTITION_METADATA)
     return None
 
 

@@ -1,7 +1,7 @@
 """One fsync at a time for a log, which covers everybody who waits for it.
 
-Whoever comes while one is under way waits for the next one: the running one may have begun before his batch.
-A failed fsync fences the directory, and nothing is retried on that file.
+Whoever comes during an fsync waits for the next one: the running one may have begun before the batch was
+written. A failed fsync fences the directory, and nothing is retried on that file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ToSync(NamedTuple):
     """What one round brings to the disk."""
 
     open_files: Callable[[], list[FileHandle]]
-    """For whoever syncs each file by itself."""
+    """Opens the files, for a caller that syncs each of them by itself."""
     small_files: list[str]
     directories: list[str]
-    """Those whose names changed."""
+    """Directories in which names changed."""
     unread: list[CachedRange]
     """What may leave the page cache afterwards."""
 
@@ -59,7 +59,7 @@ class Unsynced(Protocol):
     def flushed_offset(self) -> int: ...
 
     def begin_sync(self) -> ToSync:
-        """Let all that was appended so far be synced: what that takes."""
+        """Begin to sync all that was appended so far; returns what that takes."""
 
     def synced(self, end_offset: int, generation: int) -> None: ...
 
@@ -88,10 +88,10 @@ class GroupCommit:
         self._waiting: list[_Waiter] = []
         self.is_running = False
         self.last_round_number = 0
-        """Of the round that is under way, or was last."""
+        """The number of the round that is under way, or was last."""
         self._is_held = False
         self._idle: asyncio.Future[None] | None = None
-        """Somebody waits for the end of the present round."""
+        """Done at the end of the present round, for somebody who waits for that."""
         self.generation = 0
         """Changes with a truncation: a round begun before it says nothing about what is written after."""
 
@@ -102,8 +102,7 @@ class GroupCommit:
     def wait(self, end_offset: int, *, round_number: int = 0) -> asyncio.Future[None]:
         """Done when everything below `end_offset` is on the disk, and the round with this number is over.
 
-        Offsets do not tell about other files than the batches': whoever waits for those says which round
-        takes them along."""
+        Offsets say nothing about small files: whoever waits for those says which round takes them along."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._waiting.append(_Waiter(end_offset, round_number, future))
@@ -112,7 +111,7 @@ class GroupCommit:
         return future
 
     async def hold(self) -> None:
-        """Begin no further round until `release`; returns when none is under way. Whoever comes waits."""
+        """Begin no further round until `release`; returns when none is under way."""
         self._is_held = True
         if self.is_running:
             self._idle = asyncio.get_running_loop().create_future()
@@ -124,28 +123,28 @@ class GroupCommit:
             self._start(asyncio.get_running_loop())
 
     def hand_over(self, heir: GroupCommit) -> None:
-        """Whoever waits here waits for the log that has taken this one's place, which has the same end."""
+        """Have all who wait here wait for the log that has taken this one's place and has the same end."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            # Its own rounds have other numbers, and the next one takes all its files along.
+            # The heir counts its own rounds, and its next one takes all its files along.
             number = heir.next_round_number if waiter.round_number else 0
             heir._waiting.append(waiter._replace(round_number=number))
         heir.release()
 
     def abandon(self, error: MillraceError) -> None:
-        """Tell all who wait that it will not happen."""
+        """Tell all who wait that the sync will not happen."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
 
     def join(self) -> Round | None:
-        """Begin a round that somebody else carries out, together with those of other logs, and ends with
-        `end`; None if there is none to begin."""
+        """Begin a round that the caller carries out together with those of other logs, and ends with `end`;
+        None if there is none to begin."""
         return None if self.is_running or self._is_held else self._begin()
 
     def end(self, round_: Round, error: MillraceError | None) -> None:
-        """What a round covers is on the disk, or failed to get there."""
+        """End a round: what it covers is on the disk, or failed to get there."""
         self.is_running = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -156,7 +155,7 @@ class GroupCommit:
         if isinstance(error, StorageError):
             self._log.sync_failed(error, round_.to_sync)
         else:
-            # Broken off: nobody knows what of it is on the disk.
+            # The round was broken off: nobody knows what of it is on the disk.
             self._log.sync_not_begun(round_.to_sync)
         self.abandon(error)
 
@@ -165,7 +164,7 @@ class GroupCommit:
         try:
             to_sync = self._log.begin_sync()
         except MillraceError as error:
-            # The disk, the log or the whole directory is gone: they have to be told, whatever it is.
+            # The disk, the log or the whole directory is gone: in any case all who wait have to be told.
             self.abandon(error)
             return None
         self.is_running = True
@@ -199,13 +198,13 @@ class GroupCommit:
             try:
                 done.result()
             except StorageError as failure:
-                logger.error("flush failed: %s", failure)
+                logger.error("a flush failed: %s", failure)
                 error = failure
             except asyncio.CancelledError:
                 error = LogClosed("the broker stops")
             except Exception as bug:
                 # Whatever it is, nobody may wait for ever, and nothing may count as stored.
-                logger.exception("flush failed")
+                logger.exception("a flush failed unexpectedly")
                 error = DiskFailed("sync", "a log", repr(bug))
             self.end(round_, error)
 
@@ -232,7 +231,7 @@ class GroupCommit:
 def sync_all(
     volume: Volume, handles: Sequence[FileHandle], directories: Sequence[str], unread: Sequence[CachedRange]
 ) -> None:
-    """In a thread."""
+    """Sync files and names, then let unread ranges go from the page cache. Runs in a thread."""
     for handle in handles:
         handle.sync()
     for directory in directories:

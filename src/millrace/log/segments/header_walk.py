@@ -13,7 +13,7 @@ from millrace.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_END, MAGIC
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 BATCH_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
 WALK_BYTES: Final = 8192
-"""Read at once: two index intervals of small batches, or the header of a large one."""
+"""How much is read at once: two index intervals of small batches, or the header of a large one."""
 
 
 def walk_headers(

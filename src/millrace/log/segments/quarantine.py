@@ -36,13 +36,13 @@ class DamagedRange(NamedTuple):
 
 def bytes_to_skip(damage: Sequence[DamagedRange]) -> dict[int, int]:
     """How many bytes a reader has to skip, by position. Ranges without bytes are left out: a reader who skips
-    nothing never gets on."""
+    nothing would never move on."""
     return {damaged.position: damaged.size_bytes for damaged in damage if damaged.size_bytes}
 
 
 def behind_damage(damage: Sequence[DamagedRange], position: int) -> tuple[int, bool]:
-    """The next position outside of damaged ranges, and whether that is another one: an index may name a batch
-    inside a range."""
+    """The next position outside of damaged ranges, and whether it differs from `position`: an index may name
+    a batch inside a range."""
     for damaged in damage:
         if damaged.position <= position < damaged.position + damaged.size_bytes:
             return damaged.position + damaged.size_bytes, True
@@ -59,17 +59,17 @@ def load_damage(volume: Volume, path: str) -> tuple[DamagedRange, ...] | None:
     except FileMissing:
         return None
     except (ValueError, KeyError, TypeError):
-        logger.warning("%s is damaged", path)
+        logger.warning("%s is damaged and counts as missing", path)
         return None
 
 
 def fitted(
     damage: tuple[DamagedRange, ...], *, size_bytes: int, upper_offset: int | None
 ) -> tuple[DamagedRange, ...]:
-    """Ranges that were stored, for the segment as it is now; `upper_offset` is where the next one begins.
+    """Stored ranges, fitted to the segment as it is now; `upper_offset` is where the next segment begins.
 
     A crash may have come while a lost end was put back: whatever lies there was not confirmed, so the range
-    covers it. None is left without bytes before the end, where a reader could not get past it."""
+    covers it. No range without bytes is left before the end, because a reader could not get past it."""
     found = []
     for damaged in damage:
         if upper_offset is not None and damaged.next_offset >= upper_offset:

@@ -21,7 +21,7 @@ NO_BOUND: Final = 2**63 - 1
 
 
 class BatchReader:
-    """Large reads behind small questions about one segment's file."""
+    """Answers small questions about one segment's file out of large reads."""
 
     def __init__(
         self, read_at: Callable[[int, int], bytes], *, base_offset: int, size_bytes: int, upper_offset: int
@@ -42,12 +42,12 @@ class BatchReader:
         return memoryview(self._data)[at : at + size_bytes]
 
     def header(self, position: int) -> BatchHeader | None:
-        """What stands there, if it can be a header at all."""
+        """What stands at a position as a header, if enough bytes are there."""
         fields = self._fields(position)
         return None if fields is None else BatchHeader._make(fields)
 
     def _fields(self, position: int) -> tuple[int, ...] | None:
-        """As `header`, but plain: a recovery reads the headers of all batches, and unpacking costs less."""
+        """As `header`, but a plain tuple, which costs less: recovery reads the headers of all batches."""
         if position + HEADER_SIZE > self.size_bytes:
             return None
         data = self.bytes_at(position, HEADER_SIZE)
@@ -85,8 +85,8 @@ class BatchReader:
     def is_contradicted(
         self, position: int, fields: tuple[int, ...], *, next_offset: int, last_epoch: int
     ) -> bool:
-        """Whether the batch behind this one fits what was before it, but not this one: then it is this one's
-        offset or epoch that is wrong."""
+        """Whether the next batch fits what came before this one, but not this one itself: then this one's
+        offset or epoch is wrong."""
         base_offset, length, epoch, _, _, _, delta, _, _, _, _, _, _ = fields
         following = self._fields(position + LENGTH_END + length)
         if following is None:
@@ -124,7 +124,7 @@ class BatchReader:
         return None
 
     def _chain_holds(self, position: int, header: BatchHeader) -> bool:
-        """Whether another batch or the end of the file follows: bytes of a payload do not look so."""
+        """Whether another batch or the end of the file follows, which bytes of a payload would not have."""
         following = position + header.size_bytes
         if following == self.size_bytes:
             return True

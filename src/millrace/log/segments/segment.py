@@ -41,7 +41,7 @@ _HINTS_MAX: Final = 32
 _NEVER_FITS: Final = -1
 
 _unpack_walk: Final = struct.Struct(">qi4xb6xi").unpack_from
-"""Of a header: base offset, length, magic, last offset delta."""
+"""Unpacks base offset, length, magic and last offset delta of a header."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -57,11 +57,11 @@ class Located(NamedTuple):
 
 
 class Segment:
-    """The last segment of a log is active and written; the others never change.
+    """One segment. The last one of a log is active and takes appends; the others never change.
 
     `size_limit`, `offset_limit` and `timestamp_limit` tell the append path that the batch does not belong
-    here any more. A size limit below zero sends every append to the owner's slow path: tail not read yet,
-    torn write, fenced.
+    here any more. A size limit below zero sends every append to the owner's slow path: the tail was not read
+    yet, a write was torn, or the directory is fenced.
     """
 
     __slots__ = (
@@ -98,7 +98,8 @@ class Segment:
         self.size_bytes = size_bytes
         self.file: VolumeFile = volume.file(segment_path(directory, base_offset, LOG_SUFFIX), create=create)
         self.cached_from = size_bytes
-        """What lies before it is not expected in the page cache: dropped, or not written by this process."""
+        """Bytes before this position are not expected in the page cache: this process dropped them, or did
+        not write them."""
         self.damage: tuple[DamagedRange, ...] = ()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -122,8 +123,8 @@ class Segment:
 
     def set_limits(self, config: LogConfig, jitter_ms: int) -> None:
         """Open the segment for appends under these settings."""
-        # Both indexes are open from now on, or no append comes this far: what follows a batch's write needs
-        # no file that could be refused.
+        # This opens both indexes, or raises before any append: after a batch's write, no file may have to be
+        # opened, because the system could refuse that.
         entry_count = self.offset_index.count
         self.time_index  # noqa: B018
         self.index_interval_bytes = config.index_interval_bytes
@@ -187,17 +188,17 @@ class Segment:
             try:
                 self.store_indexes()
             except StorageError:
-                # The entries wait in memory for the next occasion. A flush is one, and it tells the log's
-                # home what the disk says.
+                # The entries wait in memory for the next attempt. A flush makes one, and tells the log's home
+                # what the disk says.
                 return
 
     def forget_recent(self) -> None:
-        """Recent batches follow each other without a gap, so that each holds all offsets up to the next."""
+        """Forget recent batches, as before a gap: each of them must hold all offsets up to the next."""
         self.recent_offsets = []
         self.recent_positions = []
 
     def drop_cached_before(self, position: int) -> None:
-        """The file is not in the page cache up to here: batches there are no longer recent."""
+        """Note that the file leaves the page cache up to here: batches there are no longer recent."""
         self.cached_from = position
         keep = bisect_left(self.recent_positions, position)
         del self.recent_offsets[:keep], self.recent_positions[:keep]
@@ -218,7 +219,7 @@ class Segment:
             self._txn_index.store()
 
     def seal(self) -> None:
-        """The segment, whose files are in their final state, will not be written again."""
+        """Take no more appends: the segment's files are in their final state."""
         self.forbid_appends()
         self.forget_recent()
 
@@ -230,7 +231,7 @@ class Segment:
             return
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        # Also when empty: Kafka builds an index that is missing, and would say so in its log.
+        # Also empty ones are written: Kafka builds a missing index again, and would complain about it.
         for index in (self.offset_index, self.time_index):
             index.trim_file()
 
@@ -270,11 +271,11 @@ class Segment:
         return min(found.position, end)
 
     def start_before(self, offset: int) -> int:
-        """The start of a batch at or before the one that holds `offset`; the index's word is checked."""
+        """The start of a batch at or before the one that holds `offset`, after a check of the index entry."""
         return self._checked_start(self.offset_index.find(0, offset - self.base_offset))
 
     def boundary_before(self, position: int) -> int:
-        """The start of a batch at or before `position`; the index's word is checked."""
+        """The start of a batch at or before `position`, after a check of the index entry."""
         return self._checked_start(self.offset_index.find(1, position))
 
     def _checked_start(self, entry: tuple[int, int] | None) -> int:
@@ -285,7 +286,7 @@ class Segment:
         return position
 
     def _check_entry(self, entry: tuple[int, int]) -> None:
-        """Raise if the index says something else about the batch there than the batch itself."""
+        """Raise if the index contradicts the batch that it points at."""
         relative_offset, position = entry
         _, is_damaged = behind_damage(self.damage, position)
         if is_damaged:
@@ -307,9 +308,9 @@ class Segment:
     ) -> Located | None:
         """From a batch's start on, the first batch that reaches `offset` or ends behind `end_max`.
 
-        `indexed_offset` is the last offset of the first batch, relative, as the index has it: a wrong entry
-        would have readers miss records. So would a wrong offset of a batch, which no checksum covers: it does
-        not fit behind the one before it, or not before the next one."""
+        `indexed_offset` is the relative last offset of the first batch, as the index has it: a wrong entry
+        would make readers miss records. So would a wrong base offset, which no checksum covers: it does not
+        fit behind the batch before, or before the next one."""
         size_bytes = self.size_bytes
         next_offset = self.base_offset
         read_at = self.file.handle().read_at
@@ -350,8 +351,8 @@ class Segment:
         return None
 
     def _check_gap(self, position: int, end: int, *, next_offset: int) -> None:
-        """Where a batch was looked for, the first one behind it was found: by compaction, or because its
-        offset has changed. Then it reaches into the next batch."""
+        """Raise if a batch that was found behind the wanted offset reaches into the next one: then the
+        batch's offset has changed, and the gap is not compaction's."""
         following = self.file.read_at(end, HEADER_SIZE) if end + HEADER_SIZE <= self.size_bytes else b""
         if len(following) == HEADER_SIZE and not any(each.position == end for each in self.damage):
             base_offset, _, magic, _ = _unpack_walk(following)
@@ -359,15 +360,15 @@ class Segment:
                 raise CorruptLog(self.file.path, position, offset=base_offset, next_offset=None)
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of the batches from a batch's start on. Damaged ranges are left out, and an
-        offset that is not behind those before it is damage."""
+        """Position and header of the batches from a batch's start on, without damaged ranges. An offset that
+        does not follow those before it counts as damage."""
         for at, fields in self.plain_headers(position, end):
             yield at, BatchHeader._make(fields)
 
     def plain_headers(
         self, position: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """As `headers`, for those who read many: the fields of BatchHeader, to be unpacked into names."""
+        """As `headers`, for those who read many: the fields of BatchHeader in plain tuples."""
         end = self.size_bytes if end is None else end
         return walk_headers(self.file, self.base_offset, self.damage, position=position, end=end)
 
@@ -408,7 +409,7 @@ class Segment:
         return self._time_index
 
     def opened_indexes(self) -> tuple[OffsetIndex | None, TimeIndex | None]:
-        """As they are, without opening any."""
+        """Both indexes, without opening any."""
         return self._offset_index, self._time_index
 
     @property
@@ -422,15 +423,15 @@ class Segment:
         return self._txn_index
 
     def replace_aborted(self, aborted: list[AbortedTransaction]) -> None:
-        """Let the index of aborted transactions hold these, all at once: half of them would show readers what
-        was aborted."""
+        """Let the index of aborted transactions hold these, all at once: an index with half of them would
+        show readers aborted records."""
         self._volume.write_bytes(self.path(TXN_INDEX_SUFFIX), encode_aborted(aborted))
         if self._txn_index is not None:
             self._txn_index.file.close()
             self._txn_index = None
 
     def _check_indexes(self) -> None:
-        """Build an index again that is missing or points where no batch starts."""
+        """Build the indexes again if the offset index is missing or points where no batch starts."""
         index = self._offset_index
         assert index is not None
         if index.count == 0:
@@ -452,7 +453,7 @@ class Segment:
                 base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ = fields
                 self.note(position, LENGTH_END + length, base_offset, base_offset + delta, max_timestamp)
         except CorruptLog:
-            # Half an index is legal, and slow for good: the next use makes it again.
+            # Half an index would be legal but stay slow, so the next use makes it again.
             self._offset_index = self._time_index = None
             raise
         finally:
@@ -460,7 +461,7 @@ class Segment:
         try:
             self.finish_indexes()
         except (DiskFull, ReadOnlyDisk):
-            # They serve from memory as well; the next start makes them again.
+            # The indexes serve from memory as well; the next start makes them again.
             return
 
     def clear_indexes(self) -> None:
@@ -503,20 +504,20 @@ class Segment:
         return next_offset
 
     def end_offset(self) -> int:
-        """The offset behind the last batch that is there, of a closed segment."""
+        """The offset behind the last batch of a closed segment."""
         end_offset = self.base_offset
         for _, header in self.headers(self.start_before(INT64_MAX)) if self.size_bytes else ():
             end_offset = header.next_offset
         return max([end_offset, *(damaged.next_offset for damaged in self.damage)])
 
     def retention_timestamp(self) -> int:
-        """For retention: what is in quarantine may be younger than all the rest, but not than the file."""
+        """The age for retention: quarantined records may be younger than the rest, but not than the file."""
         if self.damage:
             return max(self.largest_timestamp(), self._volume.modified_ms(self.file.path))
         return self.largest_timestamp()
 
     def largest_timestamp(self) -> int:
-        """Of the records, or of the file if they have none."""
+        """The largest timestamp of the records, or the file's if they have none."""
         if self.max_timestamp < 0 and self.size_bytes > 0:
             self.max_timestamp = self.time_index.last_timestamp
             self.max_timestamp_offset = self.time_index.last_offset
@@ -546,8 +547,8 @@ class Segment:
     def handles_to_sync(self, *, with_indexes: bool) -> list[FileHandle]:
         """Open files for an fsync elsewhere.
 
-        The active segment's indexes need none: a crash builds them again. Its log sees to the index of
-        aborted transactions, which is built again only from the recovery point on."""
+        The active segment's indexes need none: recovery builds them again after a crash. Its log sees to the
+        index of aborted transactions, which is built again only from the recovery point on."""
         handles = [self.file.handle()]
         if with_indexes and self.size_bytes:
             handles += [index.file.handle() for index in (self.offset_index, self.time_index)]
@@ -577,7 +578,7 @@ class Segment:
         return [target for _, target in done]
 
     def rename_back(self, paths: list[str], suffix: str) -> None:
-        """As before `rename_to`, which returned these paths."""
+        """Undo a `rename_to` that returned these paths."""
         self.close()
         rename_back(self._volume, [(path.removesuffix(suffix), path) for path in paths])
         self.file.path = self.path(LOG_SUFFIX)

@@ -14,7 +14,7 @@ from typing import Final, Self
 from millrace.log.disk.volume import VolumeFile
 
 _BLOCK_ENTRIES: Final = 512
-"""Read at once during a search: a reader that moves forward finds its next entries in the same block."""
+"""A search reads so many entries at once: a reader that moves forward finds the next ones there."""
 _UNKNOWN: Final = -(2**63)
 
 STORE_AT_BYTES: Final = 64 * 1024
@@ -46,8 +46,8 @@ class SparseIndex:
         self._block = b""
         self._block_start = 0
         self._firsts = array("q")
-        """Both fields of the first entry of every block, as far as a search has met it: 16 bytes for each 512
-        entries, so that the next search reads its last block only."""
+        """Both fields of the first entry of each block that a search has met: 16 bytes for 512 entries, so
+        that the next search reads only its last block."""
         self._stored = stored_size_bytes // entry.size
         self._stored -= self._count_zero_entries_at_end()
         self.count = self._stored
@@ -79,7 +79,7 @@ class SparseIndex:
         return pair[0], pair[1]
 
     def entries(self) -> list[tuple[int, int]]:
-        """All of them, for checks and dumps."""
+        """All entries, for checks and dumps."""
         data = self._file.read_at(0, self._stored * self.entry_size) if self._stored else b""
         return [(pair[0], pair[1]) for pair in struct.iter_unpack(self._format(), data + bytes(self.tail))]
 
@@ -111,7 +111,7 @@ class SparseIndex:
             self._file.write_at(self._stored * self.entry_size, bytes(tail))
             self._stored += len(tail) // self.entry_size
             self.tail = bytearray()
-            # What was met of earlier blocks stays true.
+            # The first entries of earlier blocks stay valid.
             self._block = b""
 
     def cut(self, count: int) -> None:
@@ -172,7 +172,7 @@ class SparseIndex:
         return self._search(block, 0, len(block) // size, field, key)
 
     def _meet(self, block: int) -> tuple[int, int]:
-        """The first entry of a block, which is remembered."""
+        """Read and remember the first entry of a block."""
         size = self.entry_size
         pair = self._unpack(self._file.read_at(block * _BLOCK_ENTRIES * size, size))
         self._firsts[2 * block], self._firsts[2 * block + 1] = pair
@@ -195,7 +195,7 @@ class SparseIndex:
         return pair[0], pair[1]
 
     def _count_zero_entries_at_end(self) -> int:
-        """Kafka preallocates the index of an active segment; after its crash the rest is zeros."""
+        """How many zeros to ignore: Kafka preallocates an active index, and a crash leaves the rest zero."""
         stored = self._stored
         size = self.entry_size
         if stored == 0 or any(self._file.read_at((stored - 1) * size, size)):

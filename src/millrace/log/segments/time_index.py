@@ -37,7 +37,7 @@ class TimeIndex(SparseIndex):
         return self._last_offset
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Enter a new maximum; anything that is none is left out."""
+        """Enter a timestamp if it is a new maximum."""
         if timestamp > self._last_timestamp and offset >= self._last_offset:
             self.add(timestamp, offset - self.base_offset)
             self._last_timestamp = timestamp

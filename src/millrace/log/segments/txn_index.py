@@ -1,8 +1,8 @@
 """The aborted transactions that end in a segment: 34-byte entries, as Kafka's `.txnindex`.
 
-Entries lie in the order in which the transactions ended, so those that end before an offset are passed over
-by a search. Where a reader may stop is harder: a transaction that began early may end late, behind thousands
-of short ones. So the smallest first offset of each block of entries is kept in memory, from when they are
+Entries lie in the order in which the transactions ended, so a search passes over those that end before an
+offset. Where a reader may stop is harder: a transaction that began early may end late, behind thousands of
+short ones. So the smallest first offset of each block of entries is kept in memory, from when they are
 entered or read, and a block in which everything begins behind the reader's range is not read again.
 """
 
@@ -25,9 +25,9 @@ _LAST_OFFSET_AT: Final = 18
 _VERSION: Final = 0
 BLOCK_ENTRIES: Final = 256
 _NOT_READ: Final = -1
-"""In the place of a block's smallest first offset: offsets are not negative."""
+"""Stands for the smallest first offset of a block that was not read: offsets are not negative."""
 NOTHING_ABORTED: Final = INT64_MAX
-"""The smallest first offset where there is none."""
+"""Stands for the smallest first offset where there is no entry."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -50,9 +50,9 @@ class TxnSummary(NamedTuple):
 
     entries_count: int
     block_first: array[int]
-    """The smallest first offset of each."""
+    """The smallest first offset of each block."""
     block_stable: array[int]
-    """The largest last stable offset of each."""
+    """The largest last stable offset of each block."""
 
 
 def summarize(
@@ -60,8 +60,8 @@ def summarize(
     path: str,
     look: Callable[[list[AbortedTransaction], int], None] = lambda entries, entries_count: None,
 ) -> TxnSummary:
-    """Read a whole index, block by block; in a thread, for a long one takes a while. `look` is shown each
-    block, and how many entries that should be."""
+    """Read a whole index, block by block; call it in a thread, because a long index takes a while. `look` is
+    called with each block and the number of entries it should have."""
     first, stable = array("q"), array("q")
     file = volume.file(path)
     try:
@@ -80,7 +80,7 @@ def summarize(
 
 
 class TxnIndex:
-    """Most segments have no aborted transaction and no such file."""
+    """A segment's `.txnindex` file. Most segments have no aborted transaction and no such file."""
 
     __slots__ = ("_block_first", "_block_stable", "_count", "_end_offset", "_file", "_waiting")
 
@@ -89,8 +89,8 @@ class TxnIndex:
         self._waiting: list[AbortedTransaction] = []
         """Entries that the file did not take yet."""
         self._end_offset: int | None = None
-        """Behind the last transaction of the file; None if that has to be read."""
-        # Of each block of the file, filled in when it is first written or read.
+        """The offset behind the last transaction of the file; None if that has to be read."""
+        # Two numbers for each block of the file, filled in when it is first written or read.
         self._block_first = array("q")
         """The smallest first offset."""
         self._block_stable = array("q")
@@ -106,13 +106,13 @@ class TxnIndex:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is in memory which blocks have to be read for which range."""
+        """Whether memory tells which blocks have to be read for which range."""
         first = self._block_first
         return len(first) * BLOCK_ENTRIES >= self._count and _NOT_READ not in first
 
     @property
     def first_offset(self) -> int:
-        """The smallest of all transactions, if that is known; -1 if not."""
+        """The smallest first offset of all transactions; -1 if it is not known."""
         if not self.is_known:
             return _NOT_READ
         waiting = min((aborted.first_offset for aborted in self._waiting), default=NOTHING_ABORTED)
@@ -145,8 +145,8 @@ class TxnIndex:
             self._waiting = []
 
     def _note(self, entered: list[AbortedTransaction]) -> None:
-        """Count in entries that follow those of the file. A part says nothing of a block that was not
-        read."""
+        """Count in entries that follow those of the file. A part of a block that was not read says nothing
+        about the block."""
         first, stable = self._block_first, self._block_stable
         for number, aborted in enumerate(entered, self._count):
             block, place = divmod(number, BLOCK_ENTRIES)
@@ -169,7 +169,7 @@ class TxnIndex:
         return found, _add_touching(found, self._waiting, fetch_offset, end_offset)
 
     def _add_stored(self, fetch_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Add those of the file that touch the range; True if none can come later."""
+        """Add the transactions of the file that touch the range; True if none can come later."""
         if self._end_offset is None:
             self._end_offset = self._last_offset_of(self._count - 1) + 1
         if fetch_offset >= self._end_offset:

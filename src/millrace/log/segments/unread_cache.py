@@ -1,9 +1,9 @@
-"""Gives memory back that logs which nobody reads hold in the page cache.
+"""Frees the page cache of logs that nobody reads.
 
 Nobody reads what a follower stores until it leads, and then mostly its end. Left alone, copies of what others
 lead take most of a broker's page cache from the logs that are read. So a flush of such a log is followed by a
-hint that all but its end may go. The next writes get the same pages again, and on a machine that gets its
-memory when it first touches it, as a virtual one does, that costs a quarter of what new pages cost.
+hint that all but its end may go. The next writes get the same pages again, and on a virtual machine, which
+gets its memory when it first touches it, that costs a quarter of what new pages cost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millrace.log.errors import StorageError
 from millrace.log.segments.segment import Segment
 
 STEP_BYTES: Final = 1024 * 1024
-"""Less is not worth a call."""
+"""A smaller range is not worth a call."""
 
 
 class CachedRange(NamedTuple):
@@ -39,16 +39,16 @@ def take_unread(segments: Sequence[Segment], keep_bytes: int) -> list[CachedRang
             try:
                 ranges.append(CachedRange(segment.file.handle(), segment.cached_from, size))
             except StorageError:
-                # Whoever really needs the file will say what is wrong with it.
+                # Whoever really needs the file will report what is wrong with it.
                 return ranges
             segment.drop_cached_before(stop)
         elif segment.cached_from >= segment.size_bytes > 0:
-            # The older ones went before it.
+            # The older segments went before this one.
             break
     return ranges
 
 
 def drop(ranges: Sequence[CachedRange]) -> None:
-    """To be called off the loop, when the ranges have been flushed: only what is on the disk can go."""
+    """Drop ranges from the page cache. Call it off the loop, after a flush: only stored pages can go."""
     for range_ in ranges:
         range_.file.drop_cached(range_.position, range_.size_bytes)

@@ -32,7 +32,7 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """Epochs and start offsets both grow. The owner saves after a change."""
+    """A partition's leader epochs: both epochs and start offsets grow. The owner saves after a change."""
 
     __slots__ = ("_starts", "latest")
 
@@ -116,8 +116,8 @@ def load_epochs(volume: Volume, directory: str) -> LeaderEpochs | None:
 
 
 def is_contradicted(epochs: LeaderEpochs, segments: Sequence[Segment], *, end_offset: int) -> bool:
-    """Whether the batches know better where one of the newest epochs began. The file has no checksum, and
-    with another digit a follower would cut its log in the wrong place. Older epochs are the scrub's work."""
+    """Whether the batches know better where one of the newest epochs began. Kafka's files have no checksum,
+    and after a wrong digit a follower would cut its log in the wrong place. The scrub checks older epochs."""
     starts = epochs.starts
     for number in range(max(len(starts) - _CHECKED_MAX, 0), len(starts)):
         epoch, start_offset = starts[number]
@@ -130,7 +130,7 @@ def is_contradicted(epochs: LeaderEpochs, segments: Sequence[Segment], *, end_of
             and (found.base_offset <= start_offset or found.leader_epoch < epoch)
         ):
             return True
-        # Where the log's start was moved into an epoch, this one began before it.
+        # The first known epoch may have begun earlier: the log's start moves along within it.
         before = _header_at(segments, start_offset - 1) if number and start_offset > 0 else None
         if before is not None and before.base_offset < start_offset and before.leader_epoch >= epoch:
             return True
@@ -138,7 +138,7 @@ def is_contradicted(epochs: LeaderEpochs, segments: Sequence[Segment], *, end_of
 
 
 def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
-    """Of the batch that holds an offset, or of the first one behind it."""
+    """The header of the batch that holds an offset, or of the first one behind it."""
     number = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
     for segment in segments[number:]:
         found = segment.locate(offset) if segment.size_bytes else None

@@ -33,7 +33,7 @@ def snapshot_offsets(volume: Volume, directory: str) -> list[int]:
 
 
 def save_snapshot(volume: Volume, directory: str, offset: int, states: ProducerStates) -> str:
-    """Written without an fsync: the owner's next flush takes care of it. Returns the path."""
+    """Write a snapshot without an fsync: the owner's next flush takes care of it. Returns the path."""
     path = segment_path(directory, offset, SNAPSHOT_SUFFIX)
     volume.write_bytes(path, encode_snapshot(states), durable=False)
     return path
@@ -42,7 +42,7 @@ def save_snapshot(volume: Volume, directory: str, offset: int, states: ProducerS
 def remove_snapshots(
     volume: Volume, directory: str, *, above: int | None = None, keep: Iterable[int] = ()
 ) -> None:
-    """Remove those above an offset, or all but the newest and those to keep."""
+    """Remove the snapshots above an offset, or all but the newest and those to keep."""
     offsets = snapshot_offsets(volume, directory)
     if above is not None:
         doomed = [offset for offset in offsets if offset > above]
@@ -92,7 +92,7 @@ def load_producers(
     if states.entries:
         remember_older_batches(states, segments, offset)
     if _has_markers(segments, high_watermark, offset):
-        # The snapshot does not tell where those transactions began that had ended when it was made.
+        # The snapshot does not tell where transactions began that had ended when it was made.
         older_offset, older = newest_snapshot(
             volume, directory, first_offset=first_offset, end_offset=high_watermark, now_ms=now_ms
         )
@@ -112,7 +112,7 @@ def load_producers(
 
 
 def _has_markers(segments: list[Segment], start: int, end: int) -> bool:
-    """Whether transactions may have ended between the two offsets. Few batches lie there after most ends."""
+    """Whether transactions may have ended between the two offsets. Mostly few batches lie there."""
     for _, _, fields in _batches_between(segments, start, end):
         if BatchHeader._make(fields).is_control:
             return True
@@ -122,8 +122,8 @@ def _has_markers(segments: list[Segment], start: int, end: int) -> bool:
 def _batches_between(
     segments: list[Segment], start: int, end: int
 ) -> Iterator[tuple[Segment, int, tuple[int, ...]]]:
-    """Segment, position and header of every batch of a producer that has an id. The header is plain: a start
-    after a crash reads many."""
+    """Segment, position and header of every batch of a producer that has an id. The header is a plain tuple:
+    a start after a crash reads many."""
     if start >= end:
         return
     for number, segment in enumerate(segments):
@@ -132,7 +132,7 @@ def _batches_between(
             continue
         for position, fields in segment.plain_headers(segment.start_before(start)):
             base_offset, _, _, _, _, _, delta, _, _, producer_id, _, _, _ = fields
-            # A batch that the log's start cuts in two counts: its producer goes on behind it.
+            # A batch that the log's start cuts in two counts as well: its producer goes on behind it.
             if base_offset + delta >= start and base_offset < end and producer_id >= 0:
                 yield segment, position, fields
 
@@ -165,7 +165,8 @@ def replay(
 
 
 def remember_older_batches(states: ProducerStates, segments: list[Segment], end_offset: int) -> None:
-    """A snapshot holds one batch of a producer; after a restart a client may repeat any of its last five."""
+    """Add batches that the snapshot left out: it holds one for each producer, but a client may repeat any of
+    its last five."""
     budget = _BACKFILL_BYTES_MAX
     for segment in reversed(segments):
         if segment.base_offset >= end_offset or segment.size_bytes == 0:

@@ -58,7 +58,7 @@ class ProducerEntry:
         self.epoch = epoch
         self.last_sequence = NO_SEQUENCE
         self.batches: list[tuple[int, int, int, int]] = []
-        """The fields of RememberedBatch; plain, because every append adds one."""
+        """The fields of RememberedBatch in plain tuples, because every append adds one."""
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.last_append_ms = -1
@@ -83,7 +83,7 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """All producers of one partition. Without I/O; the owner appends, saves and loads."""
+    """All producers of one partition. Does no I/O; the owner appends, saves and loads."""
 
     __slots__ = ("ended", "entries", "first_unstable_offset")
 
@@ -96,8 +96,8 @@ class ProducerStates:
         order of their markers."""
 
     def transaction_ended(self, first_offset: int, last_offset: int, high_watermark: int) -> None:
-        """Remember a transaction until its marker, at `last_offset`, is committed. Those for which that is so
-        by now are forgotten here, too: where nobody reads, nobody asks what is stable."""
+        """Remember a transaction until its marker, at `last_offset`, is committed. This also forgets those
+        whose markers are committed by now: where nobody reads, nobody asks what is stable."""
         self._forget_committed(high_watermark)
         self.ended.append((first_offset, last_offset))
 
@@ -151,7 +151,7 @@ class ProducerStates:
                 self.first_unstable_offset = last_offset - delta
 
     def entry_in(self, producer_id: int, epoch: int) -> ProducerEntry:
-        """What is known of a producer in this epoch: nothing yet, if it comes with a new one."""
+        """The producer's entry in this epoch; an entry of another epoch loses its batches."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
@@ -161,8 +161,8 @@ class ProducerStates:
         return entry
 
     def expect(self, producer_id: int, *, epoch: int, sequence: int, now_ms: int) -> None:
-        """A batch could not be stored: of a producer that is not known yet, this one must come first. Else
-        those in flight behind it would be taken for its first, and the batch itself for an old one."""
+        """Note that a batch could not be stored: a producer that is not known yet must send it first. Else a
+        batch in flight behind it would count as the producer's first, and the batch itself as an old one."""
         if producer_id not in self.entries:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
             entry.last_sequence = subtract_from_sequence(sequence, 1) if sequence > 0 else NO_SEQUENCE
@@ -203,8 +203,8 @@ class ProducerStates:
             del entry.batches[0]
 
     def correct_by(self, replayed: ProducerStates, *, ended_before: int) -> None:
-        """Take over what all batches say, some of which were not there when this state was made. It keeps who
-        wrote when, and batches from before the replay."""
+        """Take over what all batches say, some of which were not there when this state was made. This state
+        keeps who wrote when, and batches from before the replay."""
         for producer_id, right in replayed.entries.items():
             entry = self.entries.get(producer_id)
             if entry is None:
@@ -212,7 +212,7 @@ class ProducerStates:
                 continue
             first_offset = entry.current_txn_first_offset
             if first_offset >= 0 and right.current_txn_first_offset != first_offset:
-                # Its marker is among those that came back, and perhaps not committed yet.
+                # The transaction's marker is among the batches that came back, and perhaps not committed yet.
                 self.ended.appendleft((first_offset, ended_before - 1))
             older = [] if entry.epoch != right.epoch else entry.batches
             batches = {batch[1]: batch for batch in (*older, *right.batches)}
@@ -242,7 +242,7 @@ class ProducerStates:
             if 0 <= entry.current_txn_first_offset < log_start_offset:
                 entry.current_txn_first_offset = log_start_offset
         if any(first_offset < log_start_offset for first_offset, _ in self.ended):
-            # What is stable never ends before the log begins.
+            # The last stable offset is never below the log's start.
             self.ended = deque((max(first, log_start_offset), last) for first, last in self.ended)
         self._find_first_unstable()
 

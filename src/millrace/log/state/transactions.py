@@ -29,7 +29,7 @@ class EndMarker(NamedTuple):
 
     producer_id: int
     epoch: int
-    """From transaction version 2 on one more than that of the transaction's records."""
+    """From transaction version 2 on, one more than the epoch of the transaction's records."""
     is_commit: bool
     coordinator_epoch: int
     transaction_version: int = NO_TRANSACTION_VERSION
@@ -45,7 +45,7 @@ class Marker(NamedTuple):
 def apply_batch(
     states: ProducerStates, header: tuple[int, ...], batch: bytes | memoryview, now_ms: int
 ) -> AbortedTransaction | None:
-    """Take a batch of the log over into the producers' state; the aborted transaction if it ended one so.
+    """Apply a batch of the log to the producers' state; returns the transaction that it aborted, if it did.
 
     `batch` is only looked at if the header says that it is a control batch.
     """
@@ -76,8 +76,8 @@ def apply_batch(
 def check_marker(states: ProducerStates, marker: EndMarker) -> bool:
     """Whether the marker has still to be written; raises if a newer coordinator or producer forbids it.
 
-    A coordinator that was restarted sends its markers again. With an epoch per transaction it shows whether
-    one has arrived before, or is late and would end a later transaction."""
+    A coordinator that was restarted sends its markers again. With an epoch per transaction, the epoch shows
+    whether a marker has arrived before, or is late and would end a later transaction."""
     entry = states.entries.get(marker.producer_id)
     if entry is None:
         return True

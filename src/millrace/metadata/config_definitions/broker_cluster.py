@@ -50,7 +50,7 @@ _STORE: Final = (
         name="metadata.store",
         type=_STRING,
         default="embedded",
-        doc="Where the cluster's metadata lives: embedded is a SQLite file of this one broker, etcd is one "
+        doc="Where the cluster's metadata lives: embedded is a SQLite file of this one broker, etcd a store "
         "that all brokers of a cluster share.",
         valid=OneOf(("embedded", "etcd")),
         importance=_HIGH,
@@ -166,8 +166,8 @@ _LEADERS: Final = (
         name="leader.imbalance.per.broker.percentage",
         type=_INT,
         default=10,
-        doc="Leadership goes back to a broker when it leads fewer of its preferred partitions than all but "
-        "this share of them, in percent.",
+        doc="Leadership goes back to a broker when others lead more than this share, in percent, of the "
+        "partitions that it should lead.",
         valid=Range(0, 100),
     ),
 )
@@ -178,8 +178,8 @@ _NEW_BROKERS: Final = (
         type=_BOOLEAN,
         default=False,
         doc="Whether a broker that joins the cluster for the first time is given its share of the replicas. "
-        "The controller moves them there few at a time, and goes on where another controller stopped. Turned "
-        "off meanwhile, what moves arrives, and nothing more follows.",
+        "The controller moves them there few at a time, and goes on where another controller stopped. When "
+        "it is turned off, moves that have begun end, and no others begin.",
         update=UpdateMode.CLUSTER_WIDE,
     ),
     Setting(

@@ -64,7 +64,7 @@ _OFFSETS: Final = (
         name="offsets.retention.check.interval.ms",
         type=_LONG,
         default=600_000,
-        doc="How often offsets are looked at for being too old.",
+        doc="How often the broker looks for offsets that are too old.",
         importance=_HIGH,
         valid=Range(1),
     ),
@@ -93,7 +93,7 @@ _OFFSETS: Final = (
         doc="The size of a segment of __consumer_offsets. Small segments are compacted sooner, which keeps "
         "loading short.",
         importance=_HIGH,
-        # As for segment.bytes of any topic: the topic could not be created otherwise.
+        # The same bound as for segment.bytes of any topic: otherwise the topic could not be created.
         valid=Range(1_048_576),
     ),
 )

@@ -281,7 +281,7 @@ _OF_THE_BROKER: Final = (
         type=_INT,
         default=8_388_608,
         doc="How many bytes of stored records the broker reads again in a second, in the background, to find "
-        "what its disks have damaged. What is found goes into quarantine and comes back from a replica in "
+        "what its disks have damaged. Damaged records go into quarantine and come back from a replica in "
         "sync. 0 means no scrub.",
         valid=Range(0),
         update=_DYNAMIC,
@@ -290,8 +290,8 @@ _OF_THE_BROKER: Final = (
         name="log.scrub.interval.ms",
         type=_LONG,
         default=604_800_000,
-        doc="How long after a log was last gone through for damage it is due again. After a restart the "
-        "scrub goes on with the log that has waited longest.",
+        doc="How long after its last scrub a log is due again. After a restart the scrub goes on with the "
+        "log that has waited longest.",
         valid=Range(1_000),
         update=_DYNAMIC,
     ),

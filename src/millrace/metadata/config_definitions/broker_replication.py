@@ -53,7 +53,7 @@ REPLICATION_SETTINGS: Final = _THROTTLES + (
         name="inter.broker.listener.name",
         type=_STRING,
         default=None,
-        doc="The listener that brokers use among themselves. Without it the first one of each broker.",
+        doc="The listener that brokers use among themselves. Without it, they use each broker's first one.",
     ),
     Setting(
         name="replica.lag.time.max.ms",
@@ -100,15 +100,15 @@ REPLICATION_SETTINGS: Final = _THROTTLES + (
         name="replica.selector.class",
         type=_STRING,
         default=None,
-        doc="Set to org.apache.kafka.common.replica.RackAwareReplicaSelector, consumers that name their rack "
-        "are sent to a replica in it, if one is in sync.",
+        doc="With org.apache.kafka.common.replica.RackAwareReplicaSelector, leaders send consumers that name "
+        "their rack to a replica in it, if one is in sync.",
         valid=OneOf(("org.apache.kafka.common.replica.RackAwareReplicaSelector",)),
     ),
     Setting(
         name="replica.socket.timeout.ms",
         type=_INT,
         default=30_000,
-        doc="A leader that does not answer a fetch for so long is connected to anew.",
+        doc="After so long without an answer to a fetch, a follower connects anew to the leader.",
         importance=_HIGH,
         valid=Range(1),
     ),

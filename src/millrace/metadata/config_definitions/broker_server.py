@@ -178,9 +178,10 @@ _MEMORY: Final = (
         name="fetch.pacing.enable",
         type=_BOOLEAN,
         default=True,
-        doc="Whether large answers to a consumer that catches up are held back, for at most half a second, "
-        "if it stopped asking for a second after many of them, as librdkafka's do that hold more than their "
-        "application has read. Who reads at the end of a log, and followers, never wait for this.",
+        doc="Whether the broker holds back large answers, for at most half a second, to a consumer that "
+        "catches up and stopped asking for a second after many of them, as librdkafka does when it holds "
+        "more than its application has read. Consumers at the end of a log, and followers, never wait for "
+        "this.",
         importance=_LOW,
         update=_DYNAMIC,
     ),
@@ -206,7 +207,7 @@ _TOPICS: Final = (
         name="auto.create.topics.enable",
         type=_BOOLEAN,
         default=True,
-        doc="Whether a topic that a client asks for comes into being by that.",
+        doc="Whether a client that asks for a topic that does not exist creates it by that.",
         importance=_HIGH,
     ),
     Setting(

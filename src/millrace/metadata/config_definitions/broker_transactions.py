@@ -31,7 +31,7 @@ TRANSACTION_SETTINGS: Final = (
         name="transaction.remove.expired.transaction.cleanup.interval.ms",
         type=_INT,
         default=3_600_000,
-        doc="How often transactional ids are looked at for being too old.",
+        doc="How often the broker looks for transactional ids that are too old.",
         valid=Range(1),
     ),
     Setting(
@@ -68,7 +68,7 @@ TRANSACTION_SETTINGS: Final = (
         doc="The size of a segment of __transaction_state. Small segments are compacted sooner, which keeps "
         "loading short.",
         importance=_HIGH,
-        # As for segment.bytes of any topic: the topic could not be created otherwise.
+        # The same bound as for segment.bytes of any topic: otherwise the topic could not be created.
         valid=Range(1_048_576),
     ),
 )

@@ -20,9 +20,9 @@ _HEAD = """# Configuration
 <!-- Made from the table in src/millrace/metadata/config_definitions by `make docs`. Do not edit. -->
 
 A broker reads its settings from a TOML or `.properties` file (`--config`), from `--set name=value`, and from
-variables such as `MILLRACE_LOG_RETENTION_MS` for `log.retention.ms`. A later one of these is stronger. Names
-and defaults are Kafka's wherever the thing exists there; where a default differs, the reason is given. A
-name that nobody knows and a value that is not allowed end the start with an error.
+variables such as `MILLRACE_LOG_RETENTION_MS` for `log.retention.ms`. The last of these that names a setting
+wins. Names and defaults are Kafka's wherever the thing exists there; where a default differs, the reason is
+given. An unknown name, or a value that is not allowed, stops the start with an error.
 
 ```toml
 listeners = "PLAINTEXT://0.0.0.0:9092"
@@ -33,8 +33,8 @@ log.retention.hours = 24
 ```
 
 Settings marked *while running* also change on a running broker, with `millrace config alter` or any Kafka
-tool: for one broker, or for all of them at once unless *for each broker* is said. What is set for a topic
-counts before what is set for its broker, that before what is set for all brokers, and that before the file.
+tool: for one broker, or for all of them at once unless *for each broker* is said. A topic's own value wins
+over that of its broker, that over the one for all brokers, and that over the file.
 """
 
 _TOPIC_HEAD = """Every one of them can be changed while running. Without a value of its own, a topic takes

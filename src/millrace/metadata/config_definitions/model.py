@@ -17,7 +17,7 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class ConfigType(enum.IntEnum):
-    """The numbers are those of DescribeConfigs."""
+    """The type of a setting. The numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -42,12 +42,16 @@ class ConfigSource(enum.IntEnum):
 
 
 class UpdateMode(enum.Enum):
+    """Whether a setting changes while brokers run, and for whom."""
+
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
 class Importance(enum.Enum):
+    """How soon a reader of the reference should care about a setting."""
+
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
@@ -72,6 +76,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
+    """One of several texts."""
+
     options: tuple[str, ...]
 
     def accepts(self, value: Value) -> bool:
@@ -122,6 +128,8 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
+    """One setting: what it is called, what it means, and what it may be."""
+
     name: str
     type: ConfigType
     default: Value
@@ -131,10 +139,10 @@ class Setting:
     update: UpdateMode = UpdateMode.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
     """For a topic setting: the broker settings behind it, strongest first. For a broker setting: those that
-    speak of the same thing in a coarser unit, itself included."""
+    say the same in a coarser unit, itself included."""
     sensitive: bool = False
     internal: bool = False
-    """Accepted but neither documented nor described: for tests."""
+    """Whether it is accepted but neither documented nor described, because it is for tests."""
     without_effect: str = ""
     """Why it is accepted and then ignored, for a setting of Kafka that means nothing here."""
     deviates: str = ""

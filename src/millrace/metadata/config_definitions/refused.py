@@ -1,5 +1,5 @@
-"""Settings of Kafka 4.3 that are refused: to ignore them would leave open what somebody wants to be shut, or
-break a promise in silence. The error says the reason."""
+"""Settings of Kafka 4.3 that are refused: to ignore them would leave open what somebody wants shut, or
+silently break a promise. The error gives the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.metadata.errors import InvalidConfig
 _NO_SECURITY: Final = (
     "ignoring it would leave the broker open: connections are neither encrypted nor authenticated"
 )
-_NO_AUTHORIZER: Final = "ignoring it would leave the broker open: it asks nobody who may do what"
+_NO_AUTHORIZER: Final = "ignoring it would leave the broker open: nobody checks who may do what"
 _NO_QUOTAS: Final = "ignoring it would let clients take what they like: there are no client quotas"
 _NO_PLUGINS: Final = "ignoring it would let pass what the class is there to refuse: there are no plug-ins"
 
@@ -47,7 +47,7 @@ _REFUSED_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ("ssl.", _NO_SECURITY),
     ("super.users", _NO_AUTHORIZER),
 )
-"""By the beginning of their names."""
+"""Refused settings, by the beginning of their names."""
 
 
 def refusal(name: str) -> str | None:

@@ -47,6 +47,8 @@ class BrokerLayers:
 
 
 class ConfigSynonym(NamedTuple):
+    """A value that counts, or would count if no stronger one were set."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -269,7 +271,7 @@ def _owned_entry(
     value: Value,
     own_source: ConfigSource,
 ) -> ConfigEntry:
-    """Of a setting that a topic or a group may have for itself, before those of the broker."""
+    """The entry of a setting that a topic or a group may have for itself, before those of the broker."""
     synonyms = [
         ConfigSynonym(synonym.name, text, source)
         for synonym, text, source in _candidates(setting.synonyms, layers)

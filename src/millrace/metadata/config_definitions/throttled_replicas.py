@@ -11,9 +11,11 @@ DIGITS_MAX: Final = 9
 
 
 class ThrottledReplicas(NamedTuple):
+    """The replicas of a topic that are held to a rate."""
+
     is_every: bool = False
     pairs: frozenset[tuple[int, int]] = frozenset()
-    """Partition and broker; only ever asked for membership."""
+    """Pairs of partition and broker; only ever asked for membership."""
 
     def includes(self, partition: int, node_id: int) -> bool:
         return self.is_every or (partition, node_id) in self.pairs

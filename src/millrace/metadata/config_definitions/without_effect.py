@@ -1,33 +1,27 @@
 """Settings of Kafka 4.3 that mean nothing here, with Kafka's types, defaults and ranges: those of every
-broker. They are accepted so that Kafka's files and tools work. What must not be is in `refused.py`."""
+broker. They are accepted so that Kafka's files and tools work. `refused.py` has those that must not be."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from millrace.metadata.config_definitions.model import (
-    LONG_MAX,
-    Check,
-    ConfigType,
-    ListOf,
-    OneOf,
-    Setting,
-    UpdateMode,
-    Value,
+from millrace.metadata.config_definitions.model import LONG_MAX, Check, ListOf, OneOf, Setting, Value
+from millrace.metadata.config_definitions.without_effect_model import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    ONLY_FALSE,
+    STRING,
+    Row,
+    because,
 )
-from millrace.metadata.config_definitions.without_effect_model import ONLY_FALSE, Row, because
-
-BOOLEAN: Final = ConfigType.BOOLEAN
-DOUBLE: Final = ConfigType.DOUBLE
-INT: Final = ConfigType.INT
-LIST: Final = ConfigType.LIST
-LONG: Final = ConfigType.LONG
-STRING: Final = ConfigType.STRING
-CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
 
 
 def _is_broker(value: Value) -> bool:
-    """A process that is to be a controller alone must not come up as a broker."""
+    """Whether the roles include broker: a process that is to be a controller alone must not come up."""
     return isinstance(value, tuple) and "broker" in value and set(value) <= {"broker", "controller"}
 
 

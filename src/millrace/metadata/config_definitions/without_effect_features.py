@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.metadata.config_definitions.model import (
-    INT_MAX,
-    LONG_MAX,
-    ConfigType,
-    Setting,
-    Synonym,
-    UpdateMode,
+from millrace.metadata.config_definitions.model import INT_MAX, LONG_MAX, Setting, Synonym
+from millrace.metadata.config_definitions.without_effect_model import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    ONLY_FALSE,
+    SHORT,
+    STRING,
+    Row,
+    because,
 )
-from millrace.metadata.config_definitions.without_effect_model import ONLY_FALSE, Row, because
 
-BOOLEAN: Final = ConfigType.BOOLEAN
-DOUBLE: Final = ConfigType.DOUBLE
-INT: Final = ConfigType.INT
-LIST: Final = ConfigType.LIST
-LONG: Final = ConfigType.LONG
-SHORT: Final = ConfigType.SHORT
-STRING: Final = ConfigType.STRING
-CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
 _REMOTE_METADATA: Final = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )

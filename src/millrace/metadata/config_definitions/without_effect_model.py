@@ -16,11 +16,21 @@ from millrace.metadata.config_definitions.model import (
     Value,
 )
 
+BOOLEAN: Final = ConfigType.BOOLEAN
+DOUBLE: Final = ConfigType.DOUBLE
+INT: Final = ConfigType.INT
+LIST: Final = ConfigType.LIST
+LONG: Final = ConfigType.LONG
+SHORT: Final = ConfigType.SHORT
+STRING: Final = ConfigType.STRING
+CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
 ONLY_FALSE: Final = Check(lambda value: value is False, "false")
-"""For what can be told to stay off, and cannot be turned on here."""
+"""For settings that may be set to off, and cannot be turned on here."""
 
 
 class Row(NamedTuple):
+    """One setting of Kafka with its type, default and range."""
+
     name: str
     type: ConfigType
     default: Value

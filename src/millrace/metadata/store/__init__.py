@@ -12,15 +12,19 @@ from typing import Final, NamedTuple, NewType, Protocol
 LeaseId = NewType("LeaseId", int)
 
 ABSENT: Final = 0
-"""As a compared revision: the key must not exist. The first change of a store has revision 1."""
+"""The compared revision of a key that must not exist. The first change of a store has revision 1."""
 
 
 class Versioned(NamedTuple):
+    """The value of a key, and the revision that last changed it."""
+
     value: bytes
     mod_revision: int
 
 
 class Snapshot(NamedTuple):
+    """All that a store holds at one revision."""
+
     revision: int
     entries: dict[str, Versioned]
 
@@ -33,6 +37,8 @@ class Compare(NamedTuple):
 
 
 class Put(NamedTuple):
+    """A key to write."""
+
     key: str
     value: bytes
     lease_id: LeaseId | None = None
@@ -40,6 +46,8 @@ class Put(NamedTuple):
 
 
 class KeyChange(NamedTuple):
+    """What one revision did to one key."""
+
     key: str
     value: bytes | None
     """None if the key was deleted."""
@@ -54,6 +62,8 @@ class ChangeBatch(NamedTuple):
 
 
 class Store(Protocol):
+    """Where metadata lies: keys with values, changed in transactions that compare revisions."""
+
     operations_max: int
     """How many compares, puts and deletes one commit may have, each kind counted by itself."""
 
@@ -69,15 +79,15 @@ class Store(Protocol):
     async def commit(
         self, *, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[str] = ()
     ) -> int:
-        """Apply all of it or nothing; durable when it returns. The revision after it.
+        """Apply all of it or nothing; the change is durable when this returns. Returns the revision after it.
 
         A key is in at most one put or delete. Deleting an absent key is no change, and a commit without a
         change returns the present revision. Raises Conflict if a compare does not hold, LeaseExpired for a
         lease that has ended, StoreUnavailable when the outcome is not known."""
 
     def watch(self, after_revision: int) -> AsyncIterator[ChangeBatch]:
-        """All changes after a revision, in order, without end. Raises WatchLost when they are not all known
-        any more, StoreWentBack when the store has not come that far, StoreUnavailable when it does not
+        """All changes after a revision, in order, without end. Raises WatchLost when some of them are not
+        known any more, StoreWentBack when the store has not come that far, StoreUnavailable when it does not
         answer."""
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId: ...

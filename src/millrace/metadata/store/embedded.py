@@ -2,8 +2,8 @@
 returns.
 
 Commits that arrive while the disk is busy share the next transaction, so that many small changes cost few
-flushes. Leases end with the process, which is the only one that can hold the file: whatever hung on one is
-removed at the start. A file that cannot be trusted is reported as StoreDamaged and left as it is.
+flushes. Leases end with the process, which is the only one that can hold the file: a start removes whatever
+hung on one. A file that cannot be trusted is reported as StoreDamaged and left as it is.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from millrace.metadata.store.sqlite_file import Commit, EndLease, Request, Sqlit
 
 
 class _Waiting(NamedTuple):
-    """A request, and who waits for what becomes of it."""
+    """A request, and the future of whoever waits for its outcome."""
 
     request: Request
     done: asyncio.Future[int]
 
 
 class EmbeddedStore:
-    """The store of a single broker: a SQLite file behind the interface that etcd has, too."""
+    """The store of a single broker: a SQLite file behind the same interface as etcd."""
 
     operations_max = 1_000_000
 
     def __init__(self, path: str, *, busy_timeout_ms: int = 2_000, lane: Executor | None = None) -> None:
-        """`busy_timeout_ms`: how long to wait for a broker before us that is about to end."""
+        """`busy_timeout_ms` says how long to wait for an earlier broker that is about to end."""
         self.path = path
         self._file = SqliteFile(path, busy_timeout_ms=busy_timeout_ms)
         self._lane = lane
@@ -42,7 +42,7 @@ class EmbeddedStore:
         self._leases = LeaseTable(self._lease_expired)
         self._queue: list[_Waiting] = []
         self._is_busy = False
-        """A thread uses the file. It is used by one at a time."""
+        """Whether a thread uses the file, which only one may do at a time."""
         self._idle: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
@@ -62,7 +62,7 @@ class EmbeddedStore:
         self._is_busy = True
         loading = asyncio.get_running_loop().run_in_executor(self._lane, self._file.load)
         loading.add_done_callback(lambda _: self._go_on())
-        # The thread goes on, whatever becomes of the one who asked.
+        # The thread goes on, whatever becomes of the caller.
         return await asyncio.shield(loading)
 
     async def commit(
@@ -91,7 +91,7 @@ class EmbeddedStore:
             self._enqueue(EndLease(lease_id), done)
             await done
 
-    # On the loop.
+    # What runs on the loop.
 
     async def _wait_until_idle(self) -> None:
         while self._is_busy:
@@ -101,7 +101,7 @@ class EmbeddedStore:
 
     def _lease_expired(self, lease_id: LeaseId) -> None:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Nobody waits for it; an error is the disk's and meets the next commit as well.
+        # Nobody waits for this; an error comes from the disk and meets the next commit as well.
         done.add_done_callback(lambda ended: ended.exception() if not ended.cancelled() else None)
         self._enqueue(EndLease(lease_id), done)
 
@@ -120,7 +120,7 @@ class EmbeddedStore:
         writing.add_done_callback(lambda done: self._written(waiting, done))
 
     def _go_on(self) -> None:
-        """The file is free."""
+        """Use the file for the next requests, or tell who waits that it is free."""
         self._is_busy = False
         if self._queue:
             self._write_queue()

@@ -31,7 +31,7 @@ OPERATIONS_MAX: Final = 128
 KEYS_PER_PAGE: Final = 2_000
 LOAD_ATTEMPTS_MAX: Final = 5
 UNFIT_VERSIONS: Final = ("3.5.0", "3.5.1", "3.5.2")
-"""A member that is killed may come back with data that differs from the others'."""
+"""In these versions, a member that is killed may come back with data that differs from the others'."""
 
 
 class EtcdStore:
@@ -119,7 +119,7 @@ class EtcdStore:
             stream.cancel()
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        # Whole seconds, never less than asked for; etcd itself grants two at the least.
+        # etcd counts in whole seconds, so we ask for no less than was wanted; it grants two at the least.
         request = rpc.LeaseGrantRequest(TTL=-(-ttl_ms // 1000))
         answer = await self._calls.ask(lambda channel: rpc.LeaseStub(channel).LeaseGrant, request)
         return LeaseId(answer.ID)
@@ -152,7 +152,7 @@ class EtcdStore:
         start, revision = self._prefix, 0
         while True:
             page = await self._range(key=start, limit=KEYS_PER_PAGE, revision=revision)
-            # All pages are of the first one's revision: together they are one moment.
+            # All pages have the first one's revision: together they show one moment.
             revision = revision or page.header.revision
             for entry in page.kvs:
                 entries[self._name(entry.key)] = Versioned(entry.value, entry.mod_revision)
@@ -161,7 +161,7 @@ class EtcdStore:
             start = page.kvs[-1].key + b"\0"
 
     def _batches(self, events: Sequence[Any]) -> list[ChangeBatch]:
-        """etcd never splits a revision over two answers unless it is asked to."""
+        """The changes by revision. etcd never splits a revision over two answers unless it is asked to."""
         batches = []
         for revision, group in groupby(events, key=lambda event: int(event.kv.mod_revision)):
             changes = tuple(
@@ -181,7 +181,7 @@ class EtcdStore:
                 lambda channel: rpc.MaintenanceStub(channel).Status, rpc.StatusRequest()
             )
         except StoreUnavailable:
-            # Not everybody may ask; it is only for a warning.
+            # Not every user may ask for the version, which is needed for a warning only.
             return
         if status.version in UNFIT_VERSIONS:
             log.warning(

@@ -20,12 +20,12 @@ _OPTIONS: Final = (
     # A snapshot of many partitions is larger than gRPC's 4 MB.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A member that vanished without a word is noticed. etcd does not allow more than one ping in 5 s.
+    # Pings notice a member that vanished silently. etcd does not allow more than one in 5 s.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # Back soon after an outage; the default waits for up to two minutes.
+    # Connect soon after an outage; the default waits for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
@@ -38,13 +38,13 @@ class EtcdSettings:
     """Where the members of etcd are, and how a broker shows them who it is."""
 
     endpoints: tuple[str, ...]
-    """http://host:port or https://host:port each; a bare host:port is plain."""
+    """Each is http://host:port or https://host:port; a bare host:port means http."""
     prefix: str = "millrace"
-    """Of all keys, so that several clusters can share one etcd."""
+    """What all keys begin with, so that several clusters can share one etcd."""
     username: str | None = None
     password: str | None = None
     certificate_authority: bytes | None = None
-    """PEM, to check the members with; None takes what gRPC trusts by itself."""
+    """PEM, to check the members with; None trusts what gRPC trusts by itself."""
     certificate: bytes | None = None
     private_key: bytes | None = None
     request_timeout_ms: int = 2_000
@@ -61,7 +61,7 @@ class Stream(NamedTuple):
 
 
 class EtcdCalls:
-    """Constructing it connects to nobody."""
+    """Calls to the members of etcd. Constructing it connects to nobody."""
 
     def __init__(self, settings: EtcdSettings) -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ class EtcdCalls:
     async def ask(
         self, call_of: Callable[[Any], Callable[..., Any]], request: Any, *, is_repeatable: bool = True
     ) -> Any:
-        """One answer to one request. With `is_repeatable` the other members are asked too before giving
+        """One answer to one request. With `is_repeatable`, this asks the other members too before it gives
         up."""
         attempts = len(self._settings.endpoints) if is_repeatable else 1
         for attempt in range(1, attempts + 1):
@@ -154,7 +154,7 @@ class EtcdCalls:
         return StoreUnavailable(f"etcd at {self._name(stream.member)} ended the stream")
 
     async def _guarded(self, awaitable: Any) -> Any:
-        """Closing a channel cancels its calls from within, which is not a cancellation of the caller."""
+        """Await a call. Closing a channel cancels its calls from within, which must not cancel the caller."""
         try:
             return await awaitable
         except asyncio.CancelledError:
@@ -195,8 +195,8 @@ class EtcdCalls:
         )
 
     def _leave(self, member: int) -> None:
-        """Go on with the next member, unless another call that failed has seen to it: many are under way when
-        a member is lost, and together they would go round to it again."""
+        """Go on with the next member, unless another failed call has done so: many are under way when a
+        member is lost, and together they would go round to it again."""
         if self._current == member:
             self._current = (member + 1) % len(self._settings.endpoints)
 

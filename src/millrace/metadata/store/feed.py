@@ -1,5 +1,4 @@
-"""The recent changes of a store that lives in this process, for those who watch it. Bounded: old ones are
-forgotten."""
+"""The recent changes of a store that lives in this process, for those who watch it. It forgets old ones."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from millrace.metadata.errors import StoreUnavailable, StoreWentBack, WatchLost
 from millrace.metadata.store import ChangeBatch
 
 KEPT_CHANGES_MAX: Final = 5_000
-"""Changed keys, not batches. A watcher in this process is at most a few loop turns behind."""
+"""Counts changed keys, not batches. A watcher in this process is at most a few turns of the loop behind."""
 
 
 class ChangeFeed:
@@ -43,14 +42,14 @@ class ChangeFeed:
             self._forget_oldest()
 
     def reset(self, revision: int) -> None:
-        """Go on from another state; whoever watches learns it from the revision."""
+        """Go on from another state; those who watch learn it from the revision."""
         self._batches.clear()
         self._kept_changes = 0
         self.revision = self._compacted = revision
         self._wake()
 
     def interrupt(self, error: StoreUnavailable | None) -> None:
-        """Fail all watches, those to come too, until called with None."""
+        """Fail all watches, also those to come, until this is called with None."""
         self._interruption = error
         self._wake()
 

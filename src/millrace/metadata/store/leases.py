@@ -37,7 +37,7 @@ class LeaseTable:
             raise LeaseExpired(lease_id)
 
     def end(self, lease_id: LeaseId) -> bool:
-        """Forget a lease without calling `on_end`; whether it was alive."""
+        """Forget a lease without calling `on_end`; returns whether it was alive."""
         lease = self._leases.pop(lease_id, None)
         if lease is None:
             return False

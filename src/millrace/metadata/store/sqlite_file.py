@@ -1,7 +1,7 @@
 """The SQLite file behind the store of a single broker.
 
-Used in threads, one call at a time: whoever has called waits for the result before the next call. The loop
-never looks into it.
+Threads use it, one call at a time: the caller waits for the result before the next one. The loop never looks
+into it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ APPLICATION_ID: Final = 0x4D696C6C
 """Marks the file as ours, so that no other program's database is taken for it."""
 FORMAT_VERSION: Final = 1
 RESERVE_BYTES: Final = 512 * 1024
-"""Freed when the disk is full: deleting a topic must remain possible, and needs a commit itself."""
+"""Space that is freed when the disk is full: deleting a topic must remain possible, and needs a commit."""
 
 _SCHEMA: Final = f"""
 BEGIN;
@@ -36,12 +36,16 @@ _UPSERT: Final = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)"
 
 
 class Commit(NamedTuple):
+    """A transaction that somebody asked for."""
+
     compares: tuple[Compare, ...]
     puts: tuple[Put, ...]
     deletes: tuple[str, ...]
 
 
 class EndLease(NamedTuple):
+    """The removal of all keys that hang on a lease."""
+
     lease_id: LeaseId
 
 
@@ -66,7 +70,7 @@ class SqliteFile:
         self._revision = 0
 
     def open(self) -> int:
-        """Returns the revision."""
+        """Open the file, or make it; returns its revision."""
         assert self._database is None, "opened twice"
         try:
             database = sqlite3.connect(
@@ -75,7 +79,7 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise self._failure(error) from error
         try:
-            # Exclusive: a second broker on the same file must fail at once.
+            # The lock is exclusive: a second broker on the same file must fail at once.
             for pragma in (
                 "locking_mode = EXCLUSIVE",
                 "journal_mode = WAL",
@@ -216,7 +220,7 @@ class SqliteFile:
 
     def _failure(self, error: sqlite3.Error) -> MetadataError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        # Without a code it is the Python layer that could make no sense of what it read.
+        # An error without a code comes from Python's layer, which could make no sense of what it read.
         if code in (0, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StoreDamaged(self.path, str(error))
         if code == sqlite3.SQLITE_BUSY:
@@ -230,7 +234,7 @@ class SqliteFile:
             with open(self._reserve_path, "wb") as reserve:
                 reserve.write(bytes(RESERVE_BYTES))
         except OSError:
-            # A disk that is full already: the next start tries again.
+            # The disk is full already: the next start tries again.
             self._free_reserve()
 
     def _free_reserve(self) -> bool:

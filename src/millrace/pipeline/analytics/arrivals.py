@@ -1,7 +1,7 @@
-"""End-to-end latency as a reader sees it: partitions are followed at their ends, and each new batch is timed.
+"""End-to-end latency as a reader sees it: a watch follows the ends of partitions and times each new batch.
 
-A batch is as late as its newest record: from the time that the producer gave it to its arrival here. Only
-headers of batches are looked at. Topics with LogAppendTime have no producer's time to compare with.
+The delay of a batch runs from the time that the producer gave its newest record to its arrival here. The
+watch reads only headers of batches. Topics with LogAppendTime have no producer's time to compare with.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from millrace.client.broker_client import LATEST, READ_COMMITTED, BrokerClient
+from millrace.client.errors import ClientError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.pipeline.analytics.measurement import Measure, Measurement, class_of
-from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.client import LATEST, READ_COMMITTED, BrokerClient
-from millrace.wire.batch_header import CONTROL_BIT, HEADER, LENGTH_END, TIMESTAMP_TYPE_BIT
+from millrace.wire.batch_header import HEADER_SIZE, read_header
 
 PARTITIONS_MAX: Final = 16
 """Each followed partition costs a thread and a connection; a sample is enough."""
@@ -29,20 +29,18 @@ _FETCH_BYTES: Final = 1 << 20
 def batch_delays(records: memoryview, from_offset: int, now_ms: int) -> Iterator[tuple[int, int, int]]:
     """For each whole batch at or behind `from_offset`: the next offset, records in it, and their delay in ms.
 
-    Batches without a producer's time have no records here, but move the offset.
+    A batch without a producer's time counts as no records, but it still moves the offset.
     """
     position = 0
-    while position + HEADER.size <= len(records):
-        header = HEADER.unpack_from(records, position)
-        position += LENGTH_END + header[1]
+    while position + HEADER_SIZE <= len(records):
+        header = read_header(records, position)
+        position += header.size_bytes
         if position > len(records):
             return
-        next_offset = header[0] + header[6] + 1
-        if next_offset <= from_offset:
+        if header.next_offset <= from_offset:
             continue
-        attributes, newest_ms, count = header[5], header[8], header[12]
-        is_timed = not attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT) and newest_ms >= 0
-        yield next_offset, count if is_timed else 0, now_ms - newest_ms
+        is_timed = not header.is_control and not header.is_log_append_time and header.max_timestamp >= 0
+        yield header.next_offset, header.records_count if is_timed else 0, now_ms - header.max_timestamp
 
 
 class ArrivalWatch:
@@ -104,8 +102,9 @@ class ArrivalWatch:
             try:
                 with self._connect() as client:
                     self._follow_with(client, partition, topic_id)
-            except PipelineError:
-                # A leader moved or a broker restarted. What came meanwhile would look late: begin at the end.
+            except ClientError:
+                # A leader moved or a broker restarted. Records that came meanwhile would look late, so we
+                # begin at the end again.
                 self._stop.wait(_RETRY_S)
 
     def _follow_with(self, client: BrokerClient, partition: TopicPartition, topic_id: TopicId) -> None:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from millrace.client.broker_client import LATEST, READ_UNCOMMITTED, BrokerClient
+from millrace.client.errors import BrokerRefused
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.analytics.measurement import Measure, Measurement
-from millrace.pipeline.errors import BrokerRefused
-from millrace.pipeline.kafka.client import LATEST, READ_UNCOMMITTED, BrokerClient
 from millrace.pipeline.sink.options import PREFIX_DEFAULT as SINK_GROUPS
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.list_groups import ListGroupsRequest
@@ -19,7 +19,7 @@ _LIST_GROUPS_VERSIONS: Final = (4, 5)
 
 
 def list_groups(client: BrokerClient) -> list[str]:
-    """All groups of readers that any coordinator knows, without those that mark what a sink has written."""
+    """All groups that any coordinator knows, except those in which a sink marks what it has written."""
     topic = client.metadata([_OFFSETS_TOPIC]).get(_OFFSETS_TOPIC)
     if topic is None:
         return []
@@ -40,7 +40,8 @@ def sample(
     """One look: the lag of each group in each partition for which it has committed an offset."""
     infos = client.metadata(topics)
     partitions = [TopicPartition(name, number) for name, info in infos.items() for number in info.partitions]
-    # Committed first: a lag may come out too large by what arrives in between, but never below zero.
+    # We ask for committed offsets first: a lag may then be too large by what arrives in between, but never
+    # below zero.
     committed = {group: client.committed(group, partitions) for group in groups}
     ends = client.list_offsets(dict.fromkeys(partitions, LATEST), READ_UNCOMMITTED)
     now_ms = time.time_ns() // 1_000_000

@@ -15,14 +15,16 @@ from typing import Final
 CLASSES_PER_DOUBLING: Final = 8
 BELOW_ONE: Final = -1
 NEGATIVE: Final = -2
-"""Classes beside the scale: nothing at all, and (of latencies) a clock that is ahead of another."""
+"""Classes outside the scale: values below one, and latencies below zero, which differing clocks cause."""
 
 
 class Measure(StrEnum):
+    """What a measurement counts. The text is what the table holds."""
+
     MESSAGES = "messages"
-    """By partition and time."""
+    """Messages by partition and time."""
     BYTES = "bytes"
-    """Keys and values, by partition and time."""
+    """Bytes of keys and values, by partition and time."""
     SIZES = "sizes"
     """Messages by class of size, which is the label."""
     SIZE_MAX = "size_max"
@@ -30,16 +32,16 @@ class Measure(StrEnum):
     """Messages by class of latency in ms, which is the label."""
     LATENCY_MAX = "latency_max"
     ARRIVALS = "arrivals"
-    """Messages by class of ms from their creation to their arrival at a reader that waits; while watched."""
+    """Messages by class of the ms from creation to arrival at a waiting reader, while a run watched."""
     ARRIVAL_MAX = "arrival_max"
     KEYS = "keys"
     """Distinct keys of one run."""
     NULL_KEYS = "null_keys"
     KEY_MESSAGES = "key_messages"
     KEY_BYTES = "key_bytes"
-    """Of the most frequent keys, by partition; the key is the label."""
+    """Messages and bytes of the most frequent keys, by partition; the key is the label."""
     LAG = "lag"
-    """By partition and time; the group is the label."""
+    """Messages that a group is behind, by partition and time; the group is the label."""
     START_OFFSET = "start_offset"
     END_OFFSET = "end_offset"
     """What a run has read, by partition; the topic's id is the label."""
@@ -52,7 +54,7 @@ class Measurement:
     """One figure that a run of the analytics found, as a row of its table."""
 
     run_ms: int
-    """When the run began, which names it."""
+    """When the run began; this names the run."""
     topic: str
     measure: Measure
     value: float

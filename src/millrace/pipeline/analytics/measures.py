@@ -90,7 +90,7 @@ def _assignment(ranges: Sequence[ReadRange]) -> str:
 
 
 def _facts(records: DataFrame, ranges: Sequence[ReadRange], latency_header: str | None) -> DataFrame:
-    """For each record what it is counted by; its value is gone from here on."""
+    """One row for each record, with what it is counted by; the value itself goes no further."""
     from pyspark.sql import functions as f
 
     bucket = f.create_map(*[f.lit(item) for each in ranges for item in (each.topic, each.bucket_ms)])

@@ -1,4 +1,4 @@
-"""The report as one HTML page, with nothing from elsewhere: it can be mailed as it is."""
+"""The report as one HTML page that loads nothing from elsewhere: it can be mailed as it is."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _latency_figures(name: str, found: Distribution | None) -> list[tuple[str, s
 
 
 def _ms_text(value_ms: float) -> str:
-    # Timestamps count milliseconds: less than one is all that can be said.
+    # Timestamps count whole milliseconds: below one we cannot say more.
     return "< 1 ms" if value_ms < 1 else seconds_text(value_ms / 1000)
 
 

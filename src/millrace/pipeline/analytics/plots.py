@@ -20,10 +20,10 @@ COLOURS: Final = (
     "#1d7874", "#e9a23b", "#4a6fa5", "#9b5094", "#6a994e", "#bc6c25", "#577590", "#d1495b",
 )  # fmt: skip
 DAY_MS: Final = 86_400_000
-"""Times are drawn as matplotlib has them: days since 1970."""
+"""Matplotlib counts time in days since 1970."""
 TICKS_MAX: Final = 20
 MANY: Final = len(COLOURS)
-"""More partitions than this are drawn as the busiest ones and the rest."""
+"""If there are more partitions than this, we draw the busiest ones, and the rest as one."""
 
 Panel = Callable[["Axes", TopicSummary], None]
 
@@ -141,7 +141,7 @@ def _stacked(axes: Axes, summary: TopicSummary, which: int, text: Callable[[floa
         row[-1] = row[-2]
     axes.stackplot(times, series, labels=labels, colors=colours, step="post", alpha=0.9)
     axes.set_xlim(times[0], times[-1])
-    # Room for the legend above the highest step.
+    # Leave room for the legend above the highest step.
     axes.set_ylim(0, 1.2 * max(map(sum, zip(*series, strict=True))))
     axes.set_ylabel(f"{unit}, by {seconds_text(step / 1000)}")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
@@ -187,7 +187,7 @@ def _histogram(axes: Axes, found: Distribution, text: Callable[[float], str], la
 
     for number, count in found.counts.items():
         low, high = class_bounds(number)
-        # What is below one has no place on this scale: it stands at its left end.
+        # Values below one have no place on a logarithmic scale: we draw them at its left end.
         low, high = (0.5, 1.0) if number < 0 else (low, high)
         axes.bar(low, count, width=high - low, align="edge", color=COLOURS[0], linewidth=0)
     axes.set_xscale("log", base=2)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.client.broker_client import EARLIEST, LATEST, BrokerClient
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.client import EARLIEST, LATEST, BrokerClient
 
 BUCKETS_WANTED: Final = 120
 _BUCKET_CHOICES_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400)
@@ -36,16 +36,17 @@ class ReadRange:
 
     @property
     def messages(self) -> int:
-        """At most so many: compaction and transactions leave gaps."""
+        """The most messages that the range can hold: compaction and transactions leave gaps."""
         return sum(self.end[partition] - self.start[partition] for partition in self.end)
 
 
 def starting_offsets(ranges: Sequence[ReadRange]) -> str:
-    """As the data source wants it."""
+    """Where all ranges start, as the data source's option `startingOffsets` wants it."""
     return json.dumps({each.topic: {str(key): value for key, value in each.start.items()} for each in ranges})
 
 
 def ending_offsets(ranges: Sequence[ReadRange]) -> str:
+    """Where all ranges end, as the data source's option `endingOffsets` wants it."""
     return json.dumps({each.topic: {str(key): value for key, value in each.end.items()} for each in ranges})
 
 
@@ -82,7 +83,7 @@ def plan_range(
 
 
 def _continued(last: LastEnd | None, topic_id: str, earliest: int) -> int:
-    """Behind the last run; a topic that was made anew begins anew."""
+    """Go on where the last run ended; a topic that was deleted and created again is read from its start."""
     return earliest if last is None or last.topic_id != topic_id else max(earliest, last.offset)
 
 
@@ -111,7 +112,7 @@ def _fitting_bucket_ms(
     filled = [each for each in end if end[each] > start[each]]
     if not filled:
         return 1000 * _BUCKET_CHOICES_S[0]
-    # The first record of all, not of this run: later runs should find the same length.
+    # We look at the topic's first record, not this run's: later runs should find the same length.
     first = [each.timestamp for each in client.list_offsets(dict.fromkeys(filled, 0)).values()]
     last = [each.timestamp for each in client.list_offsets(dict.fromkeys(filled, _MAX_TIMESTAMP)).values()]
     return bucket_ms_for(max(last) - min(first))

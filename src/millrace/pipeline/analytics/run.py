@@ -15,7 +15,7 @@ from millrace.pipeline.analytics.summary import TopicSummary, summarize
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millrace.pipeline.kafka.client import BrokerClient
+    from millrace.client.broker_client import BrokerClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

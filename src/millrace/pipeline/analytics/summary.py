@@ -10,11 +10,13 @@ from typing import Final
 from millrace.pipeline.analytics.measurement import NEGATIVE, Measure, Measurement, percentile
 
 HOT: Final = 2.0
-"""A partition is hot with so many times the share that all would have if they were even."""
+"""A partition is hot if it has this many times the share that an even spread would give it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
+    """What one partition took of a topic's messages."""
+
     partition: int
     messages: float
     bytes: float
@@ -24,6 +26,8 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
+    """What one key took of a topic's messages, and in which partitions."""
+
     key: str
     partitions: tuple[int, ...]
     messages: float
@@ -33,7 +37,7 @@ class KeyLoad:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Counts by class, and what they come down to."""
+    """Counts by class, and the percentiles read off them."""
 
     counts: dict[int, float]
     largest: float
@@ -67,7 +71,7 @@ class TopicSummary:
 
     @property
     def span_s(self) -> float:
-        """From the first bucket's beginning to the last one's end."""
+        """The time from the first bucket's beginning to the last one's end."""
         if self.first_ms is None or self.last_ms is None:
             return 0.0
         return (self.last_ms - self.first_ms + self.bucket_ms) / 1000
@@ -78,7 +82,7 @@ class TopicSummary:
 
     @property
     def peak_per_s(self) -> float:
-        """Of the busiest bucket."""
+        """The rate in the busiest bucket."""
         totals = (sum(load[0] for load in row.values()) for row in self.by_time.values())
         return max(totals, default=0.0) / (self.bucket_ms / 1000)
 
@@ -93,7 +97,7 @@ class TopicSummary:
 
 
 def summarize(measurements: Sequence[Measurement], topic: str) -> TopicSummary:
-    """The newest run about a topic together with those it continues; what was watched in all runs."""
+    """Sum up what the newest run and those that it continues have read, and what all runs have watched."""
     ours = [each for each in measurements if each.topic == topic]
     runs = chained_runs(ours)
     counted = [each for each in ours if each.run_ms in runs]
@@ -136,7 +140,7 @@ def chained_runs(measurements: Iterable[Measurement]) -> set[int]:
 
 
 def _add_times(summary: TopicSummary, measurements: Iterable[Measurement]) -> None:
-    """Runs may have had finer buckets: all are put into the coarsest ones."""
+    """Put the counts of all runs into the coarsest buckets that any of them had."""
     table: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for each in measurements:
         if each.measure not in (Measure.MESSAGES, Measure.BYTES) or each.time_ms is None:
@@ -177,7 +181,7 @@ def _add_keys(summary: TopicSummary, measurements: Iterable[Measurement]) -> Non
     places: dict[str, set[int]] = defaultdict(set)
     for each in measurements:
         if each.measure is Measure.KEYS:
-            # Runs know only their own keys: together there are at least as many as in the richest.
+            # A run counts only its own keys: together the runs have at least as many as the richest one.
             summary.distinct_keys = max(summary.distinct_keys, each.value)
         elif each.measure is Measure.NULL_KEYS:
             summary.null_keys += each.value
@@ -211,7 +215,7 @@ def _distribution(
         return None
     negative = counts.pop(NEGATIVE, 0.0)
     plain = dict(sorted(counts.items()))
-    # Read off a class, a percentile could come out above the largest value there is.
+    # A percentile that is read off a class could come out above the largest value.
     p50, p99 = (_at_most(percentile(plain, share), largest) for share in (0.5, 0.99))
     return Distribution(plain, largest, p50, p99, negative)
 

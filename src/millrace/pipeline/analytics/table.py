@@ -17,7 +17,7 @@ _US: Final = 1000
 
 
 def append(spark: SparkSession, path: str, measurements: Sequence[Measurement]) -> None:
-    """Add one run, or a part of one that was watched for long."""
+    """Add the measurements of one run, or of a part of a run that watches for long."""
     if measurements:
         frame = spark.createDataFrame(_as_arrow(measurements)).coalesce(1)
         frame.write.format("delta").mode("append").save(path)

@@ -65,7 +65,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A number of brokers or partitions, and why so many."""
+    """How many brokers or partitions something needs, and why."""
 
     name: str
     count: int
@@ -92,7 +92,7 @@ class Plan:
 
 
 def make_plan(load: Load, broker: Broker, policy: Policy | None = None) -> Plan:
-    """The smallest cluster that carries `load`, with what each of its sizes is due to."""
+    """The smallest cluster that carries `load`, with the reason for each of its sizes."""
     policy = policy or Policy()
     _require_sound(load, broker, policy)
     stored_message = load.message_bytes / load.compression + policy.record_overhead_bytes

@@ -96,7 +96,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _per_gb(by_size: Mapping[int, float], message_bytes: float) -> float:
-    """Seconds for a GB at this size: a message costs so much for itself and so much for each byte."""
+    """Seconds for a GB at this size: each message has a fixed cost, and each of its bytes another."""
     small, large = min(by_size), max(by_size)
     costs = {size: by_size[size] * size for size in (small, large)}
     for_byte = (costs[large] - costs[small]) / (large - small)

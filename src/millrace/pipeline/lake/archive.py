@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.pipeline.kafka.client import BrokerClient
+    from millrace.client.broker_client import BrokerClient
 
 BATCH_RECORDS: Final = 2_000_000
 Ranges = Mapping[int, tuple[int, int]]
@@ -34,7 +34,7 @@ class ArchiveOptions:
     start: Literal["earliest", "latest"] = "earliest"
     """Where a new archive begins."""
     batch_records: int = BATCH_RECORDS
-    """At most so many offsets for each commit."""
+    """The most offsets that one commit takes."""
     allow_gaps: bool = False
     """Go on behind records that the topic has deleted before they were archived."""
     decode: Callable[[DataFrame], DataFrame] | None = None
@@ -55,7 +55,7 @@ class Step:
 
 
 class TopicArchive:
-    """Archives one topic. A process that dies at any moment is continued by the next one without a trace."""
+    """Archives one topic. After a death at any moment the next process goes on without a gap or a double."""
 
     def __init__(self, spark: SparkSession, topic: str, options: ArchiveOptions) -> None:
         self.topic: Final = topic
@@ -100,7 +100,7 @@ class TopicArchive:
         return Step(ranges=ranges, lost=lost, remaining=remaining)
 
     def maintained(self, ledger: Ledger) -> None:
-        """Maintenance committed this ledger."""
+        """Take over the ledger that maintenance committed."""
         self._ledger = ledger
 
     def _check_identity(self, ledger: Ledger, bounds: TopicBounds) -> None:
@@ -111,7 +111,7 @@ class TopicArchive:
             )
 
     def _positions(self, bounds: TopicBounds) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-        """Where to go on in each partition, and what is gone before it was archived."""
+        """Where to go on in each partition, and which offsets the topic deleted before they were archived."""
         positions: dict[int, int] = {}
         lost: dict[int, tuple[int, int]] = {}
         for partition, start in bounds.start.items():
@@ -135,7 +135,7 @@ class TopicArchive:
 
 
 def read_ranges(spark: SparkSession, broker: BrokerOptions, topic: str, ranges: Ranges) -> DataFrame:
-    """Exactly these offsets of a topic; fails rather than leave out records that are gone."""
+    """Read exactly these offsets of a topic; fail rather than leave out records that are gone."""
     options = broker.source_options() | {
         "assign": json.dumps({topic: sorted(ranges)}),
         "startingOffsets": json.dumps(

@@ -1,7 +1,7 @@
 """Records of an archive for the data source's own reader: `format("millrace").option("archive", URL)`.
 
 Both sides hold the same records at the same offsets, so a range of offsets may be read from either: what the
-archive has comes from its files, the rest from the broker. No order is promised.
+archive has comes from its files, the rest from the broker. Rows come in no promised order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Ranges = Mapping[int, tuple[int, int]]
 
 TARGET_BYTES: Final = 64 << 20
-"""Files below this are read together by one task."""
+"""One task reads files together up to this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class ArchiveSplit:
 
 
 class ArchivedTopic:
-    """One topic's archive as it was when this was made."""
+    """One topic's archive at the version that was the newest when this object was made."""
 
     def __init__(
         self,

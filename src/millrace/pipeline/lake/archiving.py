@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millrace.pipeline.errors import BrokerRefused, ConnectionFailed
+from millrace.client.errors import BrokerRefused, ConnectionFailed
 from millrace.pipeline.lake.archive import ArchiveOptions, Step, TopicArchive
 from millrace.pipeline.lake.maintenance import Done, Upkeep, maintain
 from millrace.pipeline.lake.table import ArchiveTable
@@ -16,15 +16,17 @@ from millrace.pipeline.spark.spark_errors import explain, is_spark_error
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millrace.pipeline.kafka.client import BrokerClient
+    from millrace.client.broker_client import BrokerClient
 
 FAILURES_MAX: Final = 10
-"""Rounds in a row that may fail before a continuous archive gives up: a broker's restart is no reason."""
+"""Rounds in a row that may fail before a continuous archive gives up; a broker's restart must not end it."""
 
 
 class Reporter(Protocol):
+    """Whom an archive run tells how it goes on."""
+
     def planned(self, topic: str, offsets: int) -> None:
-        """So many offsets are to be archived."""
+        """This many offsets wait to be archived."""
 
     def stepped(self, topic: str, step: Step) -> None:
         """One commit was made."""
@@ -61,12 +63,10 @@ class ArchiveRun:
         """Archive what the topics hold now, then do what upkeep is due."""
         with self.options.broker.client() as client:
             for topic in self.topics:
-                archive = TopicArchive(self.spark, topic, self.options)
-                archive.open(client)
-                self._catch_up(archive, client)
+                self._catch_up(self._opened(topic, client), client)
 
     def forever(self, every_s: float) -> None:
-        """Round after round, until stopped. What may pass is tried again in the next round."""
+        """Archive round after round until stopped; an error that may pass is left to the next round."""
         failures = 0
         archives: dict[str, TopicArchive] = {}
         with self.options.broker.client() as client:
@@ -81,13 +81,13 @@ class ArchiveRun:
                         failures += 1
                         if failures >= FAILURES_MAX or not _may_pass(error):
                             raise
-                        # Whether its last commit came through is not known: the table is asked again.
+                        # We do not know whether its last commit came through, so we ask the table again.
                         archives.pop(topic, None)
                         self.reporter.failed(topic, explain(error))
                 self.stop.wait(every_s)
 
     def maintain_only(self) -> None:
-        """All upkeep that is configured, whether due or not; needs no broker."""
+        """Do all upkeep that is configured, whether due or not; this needs no broker."""
         for topic in self.topics:
             table = ArchiveTable(self.spark, self.options.root, topic)
             ledger = table.state().ledger

@@ -1,7 +1,7 @@
 """One table over an archive and the live topic: below the border the archive, from it on the broker.
 
-The border of a partition is what the archive's ledger says at one version of the table; the same version is
-read, so that a record is neither in both parts nor in none, whatever is written meanwhile.
+The border of a partition is what the archive's ledger says at one version of the table. We read that same
+version, so that a record is neither in both parts nor in none, whatever is written meanwhile.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.kafka.security import SECURITY_OPTIONS
+from millrace.client.errors import InvalidOption
+from millrace.client.security import SECURITY_OPTIONS
 from millrace.pipeline.lake import topics
 from millrace.pipeline.lake.archive import read_ranges
 from millrace.pipeline.lake.errors import RecordsLost, TopicRecreated

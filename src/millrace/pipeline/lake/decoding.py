@@ -14,7 +14,7 @@ DECODE_ERROR: Final = "decodeError"
 
 
 def make_decoder(form: str, schema: str, message: str | None) -> Callable[[DataFrame], DataFrame]:
-    """Adds both columns to rows. `schema` is a file, or the schema itself; a wrong one is found at once."""
+    """A function that adds both columns. `schema` is a file or a text; a wrong one raises at once."""
     from millrace.pipeline.payloads import decode, read_payload
 
     source = Path(schema) if "\n" not in schema and Path(schema).is_file() else schema

@@ -1,7 +1,7 @@
 """Reads the log of an archive's Delta table without Spark: which files are in it, and its ledger.
 
-Spark's Python data sources plan and read in plain Python processes, so `archive=` needs this. Only what our
-own archives use of the format is understood; a table that uses more is refused, never read wrongly.
+Spark's Python data sources plan and read in plain Python processes, so `archive=` needs this. It understands
+only what our own archives use of the format; it refuses a table that uses more, and never reads one wrongly.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Ledger:
         return max(self.next, default=-1) + 1
 
     def after(self, ranges: Mapping[int, tuple[int, int]]) -> Ledger:
-        """The ledger once these ranges, each from where it stands or behind it, are in the table."""
+        """The ledger once these ranges are in the table; each begins at its partition's `next` or later."""
         first, following = dict(self.first), dict(self.next)
         for partition, (start, end) in ranges.items():
             assert following.get(partition, start) <= start <= end, (partition, start, end)

@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from millrace.pipeline.lake.errors import ArchiveError
+from millrace.pipeline.topic_names import is_topic_name
 
 SCHEMES: Final = ("file", "s3", "s3a", "gs", "abfs", "abfss", "hdfs", "viewfs")
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def root_url(text: str) -> str:
@@ -35,7 +35,7 @@ def root_url(text: str) -> str:
 
 def table_path(root: str, topic: str) -> str:
     """The table of one topic below a root."""
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise ArchiveError(f"{topic!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249")
     return f"{root_url(root)}/{topic}"
 

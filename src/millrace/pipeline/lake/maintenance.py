@@ -31,7 +31,7 @@ class Upkeep:
     """What is done for the tables of an archive between appends."""
 
     compact_after: int | None = COMPACT_AFTER_APPENDS
-    """Join small files once so many appends have come; None never does, 0 always."""
+    """Join small files after this many appends; None never does, 0 always."""
     retention_days: int | None = None
     """Drop days older than this; None keeps all."""
     vacuum_hours: int | None = VACUUM_AFTER_HOURS
@@ -46,7 +46,7 @@ class Done:
     files_joined: int = 0
     rows_dropped: int = 0
     files_removed: int | None = None
-    """Of those that no version needs any more; None if nobody looked for them."""
+    """How many files were removed that no version needs any more; None if nobody looked for them."""
 
     def describe(self) -> str:
         words: list[str] = []
@@ -71,7 +71,7 @@ def maintain(
     drop_days: bool = True,
     force: bool = False,
 ) -> Done:
-    """Do what is due, or with `force` all that is configured; days change only once a day."""
+    """Do what is due, or with `force` all that is configured; `drop_days` is worth a look once a day."""
     dropped = joined = 0
     if upkeep.retention_days is not None and drop_days:
         dropped = _drop_days(table, ledger, today - timedelta(days=upkeep.retention_days))
@@ -102,8 +102,8 @@ def _join_files(spark: SparkSession, table: ArchiveTable, ledger: Ledger) -> int
 
 
 def _vacuum(spark: SparkSession, table: ArchiveTable, hours: int) -> int:
-    """Remove what no version of the last hours needs; how many files that was."""
-    # Delta refuses less than a week unless asked twice; whoever gives the option has been asked.
+    """Remove files that no version of the last hours needs, and return how many."""
+    # Delta refuses less than a week unless we switch its check off; a user who gives the option means it.
     is_checked = str(hours >= VACUUM_AFTER_HOURS).lower()
     # Delta lists folders with 10,000 tasks by default, however few folders there are.
     tasks = str(4 * spark.sparkContext.defaultParallelism)

@@ -1,4 +1,4 @@
-"""Which records: bounds by time or offset as people write them, and fair shares of what comes next."""
+"""Bounds of records by time or offset, as people write them, and fair shares of what comes next."""
 
 from __future__ import annotations
 
@@ -23,21 +23,27 @@ _OFFSETS: Final = re.compile(r"\d+:\d+(,\d+:\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Unbounded:
-    pass
+    """No bound: from the beginning, or to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
+    """At the first record of this time or later."""
+
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
+    """At the same offset of every partition."""
+
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
+    """At these offsets of these partitions; the others are left out."""
+
     offsets: tuple[tuple[int, int], ...]
 
 

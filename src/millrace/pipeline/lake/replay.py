@@ -1,4 +1,4 @@
-"""From an archive back into topics: which records, in which portions, where to, and the proof at the end."""
+"""Sends records of an archive back into a topic: chooses them, sends them in portions, proves the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millrace.wire.compression import Codec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.pipeline.kafka.client import BrokerClient, TopicInfo
+    from millrace.client.broker_client import BrokerClient, TopicInfo
 
 PORTION_RECORDS: Final = 1_000_000
 NEW_TOPIC_CONFIGS: Final = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -41,18 +41,20 @@ class ReplayOptions:
     broker: BrokerOptions
     selection: Selection = field(default_factory=Selection)
     replay_id: str | None = None
-    """Names this replay; the same one again goes on where it stopped. By default made of all the above."""
+    """Names this replay: one of the same name goes on where it stopped. By default made of all the above."""
     create: bool = True
     configs: Mapping[str, str] = field(default_factory=dict)
     """Settings of a topic that is created."""
     codec: Codec = Codec.ZSTD
-    """An archive does not say how its records were compressed; plain, they take several times the room."""
+    """An archive does not say how its records were compressed; plain ones take several times the room."""
     portion_records: int = PORTION_RECORDS
     transaction_records: int = TRANSACTION_RECORDS
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
+    """The first and the last offset to send of one partition, and how many records that is."""
+
     first: int
     last: int
     records: int
@@ -129,7 +131,7 @@ class Replay:
         )
 
     def run(self, plan: ReplayPlan, advance: Callable[[int], None]) -> int:
-        """Send what is left, portion by portion; the number of records sent."""
+        """Send what is left, portion by portion, and return the number of records sent."""
         task = ReplayTask(
             broker=self._options.broker,
             group=plan.group,
@@ -139,7 +141,7 @@ class Replay:
         )
         sent = 0
         with setting(self._spark, _ADAPTIVE_SETTING, "false"):
-            # Spark may neither join nor split what goes to one task: order and progress are a partition's.
+            # Spark may neither join nor split tasks: a task keeps the order and the progress of a partition.
             for ranges in portions(plan.left, self._options.portion_records):
                 rows = self._portion(plan.version, ranges)
                 results = rows.mapInArrow(sender(task), RESULT_SCHEMA).collect()
@@ -149,10 +151,10 @@ class Replay:
         return sent
 
     def verify(self, plan: ReplayPlan) -> list[Comparison]:
-        """Compare archive and topic, everything that this replay has ever sent."""
+        """Compare archive and topic over everything that this replay has sent, now and in earlier runs."""
         wanted = fingerprints(self._rows(plan.version))
         with self._options.broker.client() as client:
-            ends = topics.settled_ends(client, self._options.into)
+            ends = topics.decided_ends(client, self._options.into)
         ranges = {
             partition: (start, ends[partition])
             for partition, start in plan.target_start.items()
@@ -204,7 +206,7 @@ class Replay:
     def _target_start(self, client: BrokerClient, group: str) -> dict[int, int]:
         """The target's ends before the first record of this replay, kept as offsets of a second group."""
         into = self._options.into
-        ends = topics.settled_ends(client, into)
+        ends = topics.decided_ends(client, into)
         kept = topics.committed(client, f"{group}-start", into, ends)
         missing = {partition: end for partition, end in ends.items() if partition not in kept}
         if missing:

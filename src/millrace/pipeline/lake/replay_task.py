@@ -12,22 +12,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millrace.core.ids import TopicPartition
-from millrace.pipeline.kafka.transactional import (
+from millrace.client.transactional import (
+    EncodedBatch,
     Marker,
     TaskProducer,
     end_transaction,
     init_producer,
     read_marker,
 )
+from millrace.core.ids import TopicPartition
 from millrace.pipeline.lake.topics import BrokerOptions
-from millrace.pipeline.records.encoder import Columns, EncodedBatch, encode
+from millrace.pipeline.records.encoder import Columns, encode
 from millrace.wire.compression import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millrace.pipeline.kafka.client import BrokerClient
+    from millrace.client.broker_client import BrokerClient
 
 RESULT_SCHEMA: Final = "partition INT, sent BIGINT, next BIGINT"
 TRANSACTION_RECORDS: Final = 50_000
@@ -85,7 +86,7 @@ def _send_all(task: ReplayTask, batches: Iterator[pa.RecordBatch]) -> Iterator[t
 
 
 class _PartitionSender:
-    """The records of one partition, in transactions of some size."""
+    """Sends the records of one partition, in transactions of `transaction_records`."""
 
     def __init__(self, client: BrokerClient, task: ReplayTask, partition: int) -> None:
         self.partition = partition
@@ -118,10 +119,10 @@ class _PartitionSender:
             self._producer.abort()
 
     def _begin(self) -> TaskProducer:
-        """Take the transactional id; only then what others have marked cannot change any more."""
+        """Take the transactional id, then read the marker: from then on no other attempt can move it."""
         identity = init_producer(self._client, f"{self._task.group}-{self.partition}", TRANSACTION_TIMEOUT_MS)
         marker = read_marker(self._client, self._task.group, self._place)
-        # Ahead of us if another attempt has done our work meanwhile: then its rows are passed over.
+        # The marker is ahead of us if another attempt has done our work meanwhile: we skip those rows.
         self._next = max(self._next, 0 if marker is None else marker.offset)
         self._producer = TaskProducer(self._client, identity, timeout_ms=TRANSACTION_TIMEOUT_MS)
         return self._producer

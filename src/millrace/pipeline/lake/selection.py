@@ -12,29 +12,17 @@ if TYPE_CHECKING:
 
 def selected(rows: DataFrame, selection: Selection) -> DataFrame:
     """Records by their own timestamp, or by offset: from the start (with it) to the end (without it)."""
-    rows = _from(rows, selection.start)
-    return _until(rows, selection.end)
+    return _bounded(_bounded(rows, selection.start, ">=", day=">="), selection.end, "<", day="<=")
 
 
-def _from(rows: DataFrame, bound: Bound) -> DataFrame:
+def _bounded(rows: DataFrame, bound: Bound, sign: str, *, day: str) -> DataFrame:
+    """The rows on one side of a bound; `day` compares days, of which the bound's own always counts."""
     match bound:
         case Unbounded():
             return rows
         case AtTime(moment):
-            return rows.where(f"date >= DATE'{day_of(moment)}' AND unix_millis(timestamp) >= {moment}")
+            return rows.where(f"date {day} DATE'{day_of(moment)}' AND unix_millis(timestamp) {sign} {moment}")
         case AtOffset(offset):
-            return rows.where(f"offset >= {offset}")
+            return rows.where(f"offset {sign} {offset}")
         case AtOffsets(offsets):
-            return rows.where(" OR ".join(f"(partition = {p} AND offset >= {o})" for p, o in offsets))
-
-
-def _until(rows: DataFrame, bound: Bound) -> DataFrame:
-    match bound:
-        case Unbounded():
-            return rows
-        case AtTime(moment):
-            return rows.where(f"date <= DATE'{day_of(moment)}' AND unix_millis(timestamp) < {moment}")
-        case AtOffset(offset):
-            return rows.where(f"offset < {offset}")
-        case AtOffsets(offsets):
-            return rows.where(" OR ".join(f"(partition = {p} AND offset < {o})" for p, o in offsets))
+            return rows.where(" OR ".join(f"(partition = {p} AND offset {sign} {o})" for p, o in offsets))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Give a setting this value while the block runs."""
     before = spark.conf.get(name, None)
     spark.conf.set(name, value)
     try:

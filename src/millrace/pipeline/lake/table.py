@@ -24,9 +24,9 @@ SCHEMA: Final = (
 
 _METADATA_SETTING: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _PROPERTIES: Final = {
-    # What reads archives without Spark knows no deletion vectors, and rows leave by whole days anyway.
+    # `delta_log` cannot read deletion vectors, and rows leave by whole days anyway.
     "delta.enableDeletionVectors": "false",
-    # Readers skip files by these; payloads have no order worth keeping.
+    # Readers skip files by the bounds of these columns; nobody looks payloads up by their bounds.
     "delta.dataSkippingStatsColumns": "partition,offset,timestamp",
     "delta.checkpointPolicy": "classic",
 }
@@ -118,7 +118,7 @@ class ArchiveTable:
     def _history(self, limit: int | None) -> list[tuple[int, str | None]]:
         """Versions with the metadata of their commits, the newest first."""
         if is_local(self.path):
-            # A few small files, which Spark would start several jobs for.
+            # These are a few small files, for which Spark would start several jobs.
             return read_history(self.path, limit)
         return self._history_by_spark(limit)
 
@@ -129,7 +129,7 @@ class ArchiveTable:
         return sorted(((int(row[0]), row[1]) for row in rows), reverse=True)
 
     def _ledger_from_rows(self, version: int) -> Ledger:
-        """After a month of others' commits none of ours may be left in the log: the rows still tell."""
+        """Rebuild the ledger from rows: after a month of others' commits the log may hold none of ours."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
         properties = {str(row[0]): row[1] for row in self.sql("SHOW TBLPROPERTIES {table}").collect()}
@@ -139,7 +139,7 @@ class ArchiveTable:
         return Ledger(
             topic=self.topic,
             topic_id="",
-            # How far the old name had counted is forgotten, so that a new one starts to count.
+            # We no longer know how far the old name had counted, so we begin to count under a new one.
             application_id=f"{APPLICATION_ID}-{version}",
             first={int(row[0]): int(row[1]) for row in bounds},
             next={int(row[0]): int(row[2]) + 1 for row in bounds},
@@ -147,8 +147,8 @@ class ArchiveTable:
 
     def _lost_race(self) -> ConcurrentArchive:
         return ConcurrentArchive(
-            f"another process archives into {self.path} at the same time: nothing was committed by this one;"
-            " let only one run"
+            f"another process archives into {self.path} at the same time: this one has committed"
+            " nothing; let only one run"
         )
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.core.ids import TopicPartition, format_topic_id
-from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.client import (
+from millrace.client import topic_creation
+from millrace.client.broker_client import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
@@ -17,9 +16,10 @@ from millrace.pipeline.kafka.client import (
     BrokerClient,
     TopicInfo,
 )
-from millrace.pipeline.kafka.security import read_security
-from millrace.pipeline.sink import topic_creation
-from millrace.pipeline.sink.topic_creation import NewTopics
+from millrace.client.security import read_security
+from millrace.client.topic_creation import NewTopics
+from millrace.core.ids import TopicPartition, format_topic_id
+from millrace.pipeline.errors import PipelineError
 
 _PAUSE_S: Final = 0.05
 
@@ -67,7 +67,7 @@ def topic_bounds(client: BrokerClient, topic: str) -> TopicBounds:
     )
 
 
-def settled_ends(client: BrokerClient, topic: str) -> dict[int, int]:
+def decided_ends(client: BrokerClient, topic: str) -> dict[int, int]:
     """The ends once all transactions that are open now are decided, or as they are when that takes too long.
 
     A commit is acknowledged before its markers are in every partition.

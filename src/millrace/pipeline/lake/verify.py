@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Spark's hash passes over nulls, so whether there is one is hashed beside the bytes. The offset is no part of
-# it: the same records have others in another topic. Their order is, by their rank.
+# Spark's hash passes over nulls, so we hash beside the bytes whether there are any. We leave the offset out:
+# the same records have other offsets in another topic. Their rank stands for their order.
 _RECORD: Final = (
     "xxhash64(unix_millis(timestamp), key IS NULL, key, value IS NULL, value, coalesce(size(headers), 0),"
     " transform(headers, h -> struct(h.key, h.value IS NULL AS missing, h.value)))"
@@ -19,6 +19,8 @@ _RECORD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
+    """How many records a partition holds, and a checksum over them in their order."""
+
     records: int
     checksum: int
 
@@ -47,7 +49,7 @@ def fingerprints(rows: DataFrame) -> dict[int, Fingerprint]:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-    # Payloads are gone before the sort.
+    # We hash before the sort, so that payloads need not be sorted.
     hashed = rows.select("partition", "offset", F.expr(_RECORD).alias("record"))
     rank = F.row_number().over(Window.partitionBy("partition").orderBy("offset"))
     ranked = hashed.select("partition", F.xxhash64(rank, "record").alias("ranked"))
@@ -58,7 +60,7 @@ def fingerprints(rows: DataFrame) -> dict[int, Fingerprint]:
 
 
 def compare(wanted: Mapping[int, Fingerprint], found: Mapping[int, Fingerprint]) -> list[Comparison]:
-    """All partitions that either has."""
+    """Compare all partitions that either place has."""
     return [
         Comparison(
             partition=partition, wanted=wanted.get(partition, NOTHING), found=found.get(partition, NOTHING)

@@ -30,8 +30,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, schema_text
+from millrace.client.errors import InvalidOption
+from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, first_line, schema_text
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -61,6 +61,8 @@ Adapter = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class AvroPayload:
+    """Payloads of one Avro record type."""
+
     text: str
     spark_type: StructType
     format: str = "avro"
@@ -78,7 +80,7 @@ class AvroPayload:
             except EOFError:
                 raise Undecodable(f"not Avro of this schema: it ends after {len(value)} bytes") from None
             except Exception as error:
-                raise Undecodable(f"not Avro of this schema: {_words(error)}") from error
+                raise Undecodable(f"not Avro of this schema: {first_line(error)}") from error
             rest = len(value) - stream.tell()
             if rest:
                 raise Undecodable(f"not Avro of this schema: {rest} bytes follow the record")
@@ -95,7 +97,7 @@ class AvroPayload:
             try:
                 fastavro.schemaless_writer(stream, schema, row)
             except Exception as error:
-                raise Undecodable(f"does not fit the Avro schema: {_words(error)}") from error
+                raise Undecodable(f"does not fit the Avro schema: {first_line(error)}") from error
             return stream.getvalue()
 
         return encode
@@ -124,7 +126,7 @@ def read_avro_schema(schema: SchemaSource) -> AvroPayload:
     try:
         fastavro.parse_schema(json.loads(text))
     except Exception as error:
-        words = f"unknown type {error}" if type(error).__name__ == "UnknownType" else _words(error)
+        words = f"unknown type {error}" if type(error).__name__ == "UnknownType" else first_line(error)
         raise InvalidOption(f"the Avro schema is not valid: {words}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise InvalidOption("the Avro schema must be a record: its fields become columns")
@@ -132,10 +134,6 @@ def read_avro_schema(schema: SchemaSource) -> AvroPayload:
     assert isinstance(spark_type, StructType)
     optional = frozenset(each["name"] for each in parsed["fields"] if "default" in each)
     return AvroPayload(text, spark_type, defaults=optional)
-
-
-def _words(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
 
 
 def _spark_type(schema: Any, named: dict[str, Any], inside: str) -> DataType:

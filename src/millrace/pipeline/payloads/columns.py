@@ -1,6 +1,6 @@
 """Columns of bytes into columns of values and back.
 
-A payload that does not fit is a row of its own, never the end of a query.
+A payload that does not fit becomes an error beside its row; it ends the query only if the mode is `fail`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.payloads.json_payload import CORRUPT, TO_JSON, JsonPayload
 from millrace.pipeline.payloads.schemas import Payload, SchemaSource, Undecodable, read_payload
 
@@ -170,7 +170,7 @@ def _decode_json(
     marked = marked.withColumn(into, decoded).withColumn(_IS_BAD, is_bad).drop(_RESULT)
     words = _explaining(payload)
     if mode == "dead_letter":
-        # Only what is bad goes through Python.
+        # Only bad payloads go through Python.
         bad = marked.filter(sf.col(_IS_BAD)).withColumn(ERROR, words(value))
         return Decoded(marked.filter(~sf.col(_IS_BAD)).drop(_IS_BAD), bad.drop(_IS_BAD, into))
     marked = marked.withColumn(ERROR, words(sf.when(sf.col(_IS_BAD), value))).drop(_IS_BAD)
@@ -182,7 +182,7 @@ def _not_parsed(column: str) -> str:
 
 
 def _explaining(payload: JsonPayload) -> Callable[[Column], Column]:
-    """Words for bad payloads; where good ones come too, they are nulls."""
+    """Find words for bad payloads; good ones come in as nulls."""
     from millrace.pipeline.payloads.json_payload import explain
 
     schema = payload.spark_type
@@ -233,9 +233,9 @@ def _encoding(payload: Payload, kind: StructType) -> Callable[[Column], Column]:
 
 
 def _arrow_function(function: Callable[[Any], Any], kind: DataType) -> Callable[[Column], Column]:
-    # What kind of function it is, Spark learns from its annotations.
+    # Spark learns from the annotations what kind of function it is.
     make: Any = arrow_udf
-    # Otherwise the optimiser copies the call into the filter behind it, and every payload is parsed twice.
+    # Otherwise the optimiser copies the call into the filter behind it, and parses every payload twice.
     found: Callable[[Column], Column] = make(function, kind).asNondeterministic()
     return found
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.payloads.columns import ERROR
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def with_dead_letters(
 ) -> DataFrame:
     """One frame for the writer: `good` as it is (to `topic`, or its own column), `bad` as dead letters.
 
-    Written by one writer, both are committed together.
+    One writer writes both, so they are committed together.
     """
     rows = good.withColumn("topic", sf.lit(topic)) if topic is not None else good
     for name in ("topic", "value"):

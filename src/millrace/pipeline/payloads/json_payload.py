@@ -21,13 +21,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, schema_text
 
 CORRUPT: Final = "_millrace_corrupt"
 TO_JSON: Final = {
     # Spark would cut microseconds off. The letters are those of Java's DateTimeFormatter: six S stand for the
-    # fraction of a second, XXX for the zone's offset, such as +01:00, or Z for UTC.
+    # fraction of a second, three X for the zone's offset, such as +01:00, or Z for UTC.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
@@ -35,6 +35,8 @@ TO_JSON: Final = {
 
 @dataclass(frozen=True, slots=True)
 class JsonPayload:
+    """Payloads that are JSON objects with these fields."""
+
     spark_type: StructType
     format: str = "json"
 
@@ -66,7 +68,7 @@ class JsonPayload:
 
 
 def read_json_schema(schema: SchemaSource) -> JsonPayload:
-    """From a StructType, its DDL ("id long, name string NOT NULL") or its JSON."""
+    """Read a StructType, its DDL ("id long, name string NOT NULL") or its JSON."""
     if isinstance(schema, StructType):
         return JsonPayload(schema)
     text = schema_text(schema)

@@ -36,8 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, schema_path, schema_text
+from millrace.client.errors import InvalidOption
+from millrace.pipeline.payloads.schemas import SchemaSource, Undecodable, first_line, schema_path, schema_text
 
 _COMPILE_TIMEOUT_S: Final = 60
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -66,6 +66,8 @@ Reader = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class ProtobufPayload:
+    """Payloads of one Protobuf message type."""
+
     descriptors: bytes
     message: str
     spark_type: StructType
@@ -80,12 +82,12 @@ class ProtobufPayload:
             try:
                 found = message_class.FromString(value)
             except DecodeError as error:
-                raise Undecodable(f"not a {self.message} in Protobuf: {_words(error)}") from error
+                raise Undecodable(f"not a {self.message} in Protobuf: {first_line(error)}") from error
             try:
                 row: dict[str, Any] = read(found)
             except (OverflowError, ValueError) as error:
-                # Well-formed, and yet a time behind the year 9999, or proto2 text that is no UTF-8.
-                raise Undecodable(f"a {self.message} that no row can hold: {_words(error)}") from error
+                # It is well-formed, but holds a time after the year 9999, or proto2 text that is not UTF-8.
+                raise Undecodable(f"a {self.message} that no row can hold: {first_line(error)}") from error
             return row
 
         return decode
@@ -100,7 +102,7 @@ class ProtobufPayload:
                 _fill(message, row)
                 encoded: bytes = message.SerializeToString(deterministic=True)
             except (TypeError, ValueError, EncodeError, AttributeError) as error:
-                raise Undecodable(f"does not fit {self.message}: {_words(error)}") from error
+                raise Undecodable(f"does not fit {self.message}: {first_line(error)}") from error
             return encoded
 
         return encode
@@ -241,7 +243,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _message_reader(descriptor: Descriptor) -> Reader:
-    """Turns messages of one type into rows. What has presence and is absent is null."""
+    """A function from messages of one type to rows. A field with presence that is absent becomes null."""
     plain = [(field.name, _value_reader(field)) for field in descriptor.fields if not field.has_presence]
     present = [(field.name, _value_reader(field)) for field in descriptor.fields if field.has_presence]
 
@@ -327,7 +329,3 @@ def _scalar(field: FieldDescriptor, value: Any) -> Any:
             return int(value)
         raise ValueError(f"field {field.name!r}: {value!r} is not one of {field.enum_type.name}'s values")
     return int(value) if isinstance(value, Decimal) else value
-
-
-def _words(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from pyspark.sql.types import StructType
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 
 FORMATS: Final = ("json", "avro", "protobuf")
 _FILE_PREFIX: Final = "file:"
@@ -33,20 +33,20 @@ class Payload(Protocol):
         ...
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
-        """Raises Undecodable."""
+        """A function from a payload to its row; it raises Undecodable."""
         ...
 
     def encoder(self) -> Callable[[dict[str, Any]], bytes]:
-        """Raises Undecodable."""
+        """A function from a row to its payload; it raises Undecodable."""
         ...
 
     def check_encodable(self, columns: StructType) -> None:
-        """InvalidOption unless rows of these columns can become payloads."""
+        """Raise InvalidOption unless rows of these columns can become payloads."""
         ...
 
 
 def read_payload(format: str, schema: SchemaSource, *, message: str | None = None) -> Payload:  # noqa: A002
-    """The schema, checked; `message` names the message of a Protobuf schema that has several."""
+    """Read and check a schema; `message` names the message of a Protobuf schema that has several."""
     name = format.lower()
     if name not in FORMATS:
         raise InvalidOption(f"payload format {format!r}: must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
@@ -63,6 +63,11 @@ def read_payload(format: str, schema: SchemaSource, *, message: str | None = Non
     from millrace.pipeline.payloads.protobuf_payload import read_protobuf_schema
 
     return read_protobuf_schema(schema, message)
+
+
+def first_line(error: Exception) -> str:
+    """What a library says about a payload or a schema, without its further lines."""
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__
 
 
 def schema_path(schema: SchemaSource) -> Path | None:

@@ -22,16 +22,14 @@ from millrace.pipeline.records.walk import Bytes, Positions, record_starts
 from millrace.wire.batch_header import (
     CODEC_MAX,
     COMPRESSION_MASK,
-    CONTROL_BIT,
     CRC_START,
-    HEADER,
     HEADER_SIZE,
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
     OFFSET_AND_LENGTH,
     TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT,
+    read_header,
 )
 from millrace.wire.compression import Codec, CorruptCompression, decompress
 from millrace.wire.record_spans import MalformedBatch
@@ -40,7 +38,7 @@ from millrace.wire.records import ControlType, read_control_marker, read_records
 _GROUP_BYTES_MAX: Final = 64 << 20
 """Inflated batches are decoded together up to this size; Arrow's offsets have 32 bits."""
 _BATCH_BYTES_MAX: Final = 1 << 30
-"""The largest that one batch may inflate to."""
+"""The most bytes that one batch may inflate to."""
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -74,7 +72,7 @@ class Scan:
     batches: list[StoredBatch] = field(default_factory=list)
     next_offset: int
     bytes_read: int = 0
-    """Of whole batches."""
+    """Bytes of the whole batches among the fetched ones."""
 
 
 def scan_batches(
@@ -88,7 +86,7 @@ def scan_batches(
     """Read the headers of all whole batches from `offset` up to `end_offset`.
 
     `aborted` are (producer id, first offset) of aborted transactions, empty for uncommitted reads.
-    MalformedBatch for a wrong checksum or format.
+    Raises MalformedBatch for a wrong checksum or format.
     """
     scan = Scan(next_offset=offset)
     waiting = sorted(aborted, key=lambda entry: entry[1], reverse=True)
@@ -105,23 +103,33 @@ def scan_batches(
             raise MalformedBatch(f"a batch of {length} bytes", base_offset=base_offset)
         if end > total:
             break
-        header = HEADER.unpack_from(records, position)
-        attributes, last_delta, count = header[5], header[6], header[12]
-        if check_crc and header[4] != crc32c(records[position + CRC_START : end]):
+        header = read_header(records, position)
+        if check_crc and header.crc != crc32c(records[position + CRC_START : end]):
             raise MalformedBatch("wrong checksum", base_offset=base_offset)
-        if count < 0 or last_delta < 0:
-            raise MalformedBatch(f"count {count}, last offset delta {last_delta}", base_offset=base_offset)
-        last_offset = base_offset + last_delta
+        count = header.records_count
+        if count < 0 or header.last_offset_delta < 0:
+            raise MalformedBatch(
+                f"count {count}, last offset delta {header.last_offset_delta}", base_offset=base_offset
+            )
+        last_offset = header.last_offset
         while waiting and waiting[-1][1] <= last_offset:
             aborting.add(waiting.pop()[0])
-        if attributes & CONTROL_BIT:
-            if aborting and header[9] in aborting and _is_abort(records[position:end]):
-                aborting.discard(header[9])
-        elif (
-            count and last_offset >= offset and not (attributes & TRANSACTIONAL_BIT and header[9] in aborting)
-        ):
+        is_aborting = header.producer_id in aborting
+        if header.is_control:
+            if is_aborting and _is_abort(records[position:end]):
+                aborting.discard(header.producer_id)
+        elif count and last_offset >= offset and not (header.is_transactional and is_aborting):
             scan.batches.append(
-                StoredBatch(position, end, base_offset, last_delta, attributes, header[7], header[8], count)
+                StoredBatch(
+                    position,
+                    end,
+                    base_offset,
+                    header.last_offset_delta,
+                    header.attributes,
+                    header.base_timestamp,
+                    header.max_timestamp,
+                    count,
+                )
             )
         # A batch in front of the offset asked for never moves the reader back.
         scan.next_offset = max(scan.next_offset, last_offset + 1)
@@ -139,7 +147,7 @@ def _is_abort(batch: memoryview) -> bool:
 
 
 class Decoder:
-    """Rows of one partition. Keeps the columns that are the same in every row and cuts them to length."""
+    """Decodes rows of one partition. Keeps columns that repeat one value, and cuts them to length."""
 
     def __init__(self, topic: str, partition: int, columns: tuple[str, ...]) -> None:
         self.schema = arrow_schema(columns)
@@ -162,8 +170,10 @@ class Decoder:
     def _decode_group(
         self, batches: list[StoredBatch], data: Bytes, spans: list[tuple[int, int]], rows: RowFilter
     ) -> pa.RecordBatch | None:
-        headers = np.array([batch[2:] for batch in batches], np.int64)
-        counts = headers[:, 5]
+        # One array for each field of `StoredBatch`, in its order.
+        _, _, base_offset, last_offset_delta, attributes, base_timestamp, max_timestamp, counts = np.array(
+            batches, np.int64
+        ).T
         bounds = np.array(spans, np.int64)
         try:
             starts = record_starts(data, bounds[:, 0], bounds[:, 1], counts)
@@ -173,14 +183,14 @@ class Decoder:
             place = f"batches at offsets {first} to {last}"
             raise MalformedBatch(f"{self._topic}-{self._partition}, {place}: {error.reason}") from None
         batch_of = np.repeat(np.arange(len(batches)), counts)
-        offset = fields.offset_delta + headers[:, 0][batch_of]
-        # Readers need not check the order: one wrong offset would be a wrong position to go on from.
-        if (fields.offset_delta < 0).any() or (fields.offset_delta > headers[:, 1][batch_of]).any():
+        offset = fields.offset_delta + base_offset[batch_of]
+        # Readers rely on this check: from a wrong offset they would go on at a wrong position.
+        if (fields.offset_delta < 0).any() or (fields.offset_delta > last_offset_delta[batch_of]).any():
             raise MalformedBatch("offset deltas out of range", base_offset=batches[0].base_offset)
-        appended = (headers[:, 2] & TIMESTAMP_TYPE_BIT) != 0
-        timestamp_us = (fields.timestamp_delta + headers[:, 3][batch_of]) * 1000
+        appended = (attributes & TIMESTAMP_TYPE_BIT) != 0
+        timestamp_us = (fields.timestamp_delta + base_timestamp[batch_of]) * 1000
         if appended.any():
-            timestamp_us = np.where(appended[batch_of], headers[:, 4][batch_of] * 1000, timestamp_us)
+            timestamp_us = np.where(appended[batch_of], max_timestamp[batch_of] * 1000, timestamp_us)
         kept = _kept(offset, timestamp_us, rows)
         if kept is not None:
             if not kept.any():
@@ -244,7 +254,7 @@ class Decoder:
 def _inflate_group(
     records: memoryview, batches: list[StoredBatch]
 ) -> tuple[list[StoredBatch], Bytes, list[tuple[int, int]]]:
-    """As many batches as are decoded together, the bytes of their records in one piece, and their places."""
+    """The batches to decode together, the bytes of their records in one piece, and where each one's are."""
     if not any(batch.attributes & COMPRESSION_MASK for batch in batches):
         spans = [(batch.start + HEADER_SIZE, batch.end) for batch in batches]
         return batches, np.frombuffer(records, np.uint8), spans
@@ -288,7 +298,7 @@ def _kept(offset: Positions, timestamp_us: Positions, rows: RowFilter) -> NDArra
 
 
 def _headers_column(data: Bytes, buffer: pa.Buffer, fields: Fields) -> pa.Array:
-    """Null for a record without headers, as in Spark's own source."""
+    """The column of headers: null for a record without any, as in Spark's own source."""
     headers = read_headers(data, fields)
     counts = fields.header_count
     offsets = np.zeros(len(counts) + 1, np.int32)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.client.transactional import EncodedBatch
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import PipelineError
 from millrace.wire.compression import Codec, compress
@@ -27,17 +28,6 @@ Varints = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 RECORD_OVERHEAD_MAX: Final = 36
 """All varints and the attributes of one record, at their longest."""
 _NO_BYTES: Final = np.zeros(0, np.uint8)
-
-
-class EncodedBatch(NamedTuple):
-    """The records of one batch, compressed; what only the producer knows is not in it."""
-
-    partition: TopicPartition
-    record_count: int
-    base_timestamp: int
-    max_timestamp: int
-    codec: Codec
-    payload: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +60,7 @@ class BinaryView(NamedTuple):
     starts: Int64s
     sizes: Int64s
     valid: npt.NDArray[np.bool_] | None
-    """None where all are."""
+    """None where all are valid."""
 
 
 def view_binary(array: pa.BinaryArray) -> BinaryView:
@@ -95,7 +85,7 @@ def encode(
     batch_bytes_max: int,
     codec: Codec = Codec.NONE,
 ) -> list[EncodedBatch]:
-    """Batches of at most `batch_bytes_max` (one record may be larger) in the order of the rows.
+    """Encode rows into batches of at most `batch_bytes_max` (one record may be larger), in their order.
 
     Row i goes to `partitions[destinations[i]]`.
     """
@@ -228,7 +218,7 @@ def _constant(content: bytes, count: int) -> Varints:
 
 
 def _varints(numbers: Int64s) -> Varints:
-    """Zigzag varints."""
+    """The numbers as zigzag varints."""
     folded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     largest = int(folded.max()) if len(folded) else 0
     width_max = max(1, -(-largest.bit_length() // 7))

@@ -67,7 +67,7 @@ def read_varints(
 
 
 def _read_longer(data: Bytes, raw: Positions, after: Positions, left: Positions, size_max: int) -> None:
-    """The further bytes of those varints that have more than one."""
+    """Read the further bytes of the varints that have more than one."""
     raw[left] &= 127
     for size in range(2, size_max + 1):
         byte = data.take(after[left], mode="clip").astype(np.int64)
@@ -85,7 +85,7 @@ def read_fields(data: Bytes, starts: Positions) -> Fields:
     """The fields of the records whose lengths stand at `starts`; MalformedBatch if some do not fit."""
     length, position = read_varints(data, starts)
     end = position + length
-    # Behind the attributes, which say nothing.
+    # We skip the attributes, which say nothing.
     timestamp_delta, position = read_varints(data, position + 1, _INT64_VARINT_BYTES)
     offset_delta, position = read_varints(data, position)
     key_start, key_end, key_is_null = _read_range(data, position, "key")

@@ -1,12 +1,11 @@
-"""Where each record of many batches starts, found with numpy: no Python object for a record where it can be
-helped.
+"""Finds with numpy where each record of many batches starts, with a Python object for as few as possible.
 
 A record's place is known only from the length of the one before it, so a batch must be walked. Four walks
 share the work. Runs of equally long records are taken in one step: if n places at one distance all hold the
 same length, each of them is the end of the one before, so all are right. Many short batches are walked side
 by side, one step for the next record of every batch. Long batches of records that all differ are walked from
-several places at once (`record_lanes`). What is left, such as the ends of uneven batches, is walked length by
-length.
+several places at once (`records.guessed_starts`). What is left, such as the ends of uneven batches, is walked
+length by length.
 """
 
 from __future__ import annotations
@@ -16,52 +15,52 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace.pipeline.records.lanes import STEPS, Bytes, Positions, pairs, walk_lanes
+from millrace.pipeline.records.guessed_starts import STEPS, Bytes, Positions, pairs, walk_from_guesses
 from millrace.wire.record_spans import MalformedBatch, read_varint
 
 __all__ = ["Bytes", "Positions", "record_starts"]
 
 _LONG_BATCH: Final = 512
-"""From so many records on a batch is searched for runs of equal records."""
+"""We look for runs of equally long records in batches of at least this many."""
 _RUN_FIRST: Final = 64
 _RUN_MAX: Final = 8192
-"""How far a run is looked for: at first, and after it went on so far."""
+"""How many records ahead we look for a run: at first, and at most, while it goes on."""
 _RUN_MIN: Final = 16
 """Runs shorter than this cost more than walking."""
 _SHORT_RUNS_MAX: Final = 3
-"""After so many short runs in a batch the rest of it is walked."""
-_LANES_MIN: Final = 24
+"""After this many short runs in a batch we walk the rest of it."""
+_SIDE_BY_SIDE_MIN: Final = 24
 """With fewer batches side by side, a step for all costs more than walking each."""
 
 
 def record_starts(data: Bytes, starts: Positions, ends: Positions, counts: Positions) -> Positions:
     """The position of the length of every record, batch by batch.
 
-    `starts` and `ends` bound the records of each batch within `data`. MalformedBatch if some batch's records
-    do not fill it exactly. The fields inside the records are not looked at.
+    `starts` and `ends` bound the records of each batch within `data`. Raises MalformedBatch if some batch's
+    records do not fill it exactly. Nothing here looks at the fields inside the records.
     """
     found = np.empty(int(counts.sum()), np.int64)
     first = np.cumsum(counts) - counts
     is_long = counts >= _LONG_BATCH
     left: list[tuple[int, int, Positions]] = []
-    for lane in np.flatnonzero(is_long):
-        place, count = int(first[lane]), int(counts[lane])
-        rest = _walk_runs(data, int(starts[lane]), int(ends[lane]), found[place : place + count])
+    for batch in np.flatnonzero(is_long):
+        place, count = int(first[batch]), int(counts[batch])
+        rest = _walk_runs(data, int(starts[batch]), int(ends[batch]), found[place : place + count])
         if len(rest[2]):
             left.append(rest)
     _walk_unequal(data, left)
     short = np.flatnonzero(~is_long)
-    if len(short) >= _LANES_MIN:
+    if len(short) >= _SIDE_BY_SIDE_MIN:
         _walk_side_by_side(data, starts[short], ends[short], counts[short], first[short], found)
     else:
-        for lane in short:
-            place, count = int(first[lane]), int(counts[lane])
-            _walk(data, int(starts[lane]), int(ends[lane]), found[place : place + count])
+        for batch in short:
+            place, count = int(first[batch]), int(counts[batch])
+            _walk(data, int(starts[batch]), int(ends[batch]), found[place : place + count])
     return found
 
 
 def _walk_runs(data: Bytes, start: int, end: int, found: Positions) -> tuple[int, int, Positions]:
-    """One batch by runs of records of equal length, as far as there are any; what is left of it."""
+    """Walk one batch by runs of equally long records, as far as there are any; return what is left."""
     position, done, count, short_runs = start, 0, len(found), 0
     reach_max = _RUN_FIRST
     while done < count and short_runs < _SHORT_RUNS_MAX:
@@ -84,11 +83,11 @@ def _walk_runs(data: Bytes, start: int, end: int, found: Positions) -> tuple[int
 
 
 def _walk_unequal(data: Bytes, ranges: list[tuple[int, int, Positions]]) -> None:
-    """What is left of long batches, of all together if that is possible."""
+    """Walk what is left of long batches, all together if that is possible."""
     starts = np.array([start for start, _, _ in ranges], np.int64)
     ends = np.array([end for _, end, _ in ranges], np.int64)
     counts = np.array([len(found) for _, _, found in ranges], np.int64)
-    places = walk_lanes(data, starts, ends, counts) if ranges else None
+    places = walk_from_guesses(data, starts, ends, counts) if ranges else None
     done = 0
     for start, end, found in ranges:
         if places is None:
@@ -111,7 +110,7 @@ def _record_size(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _walk(data: Bytes, start: int, end: int, found: Positions) -> None:
-    """One batch, or the rest of one, record by record."""
+    """Walk one batch, or the rest of one, record by record."""
     raw = data[start:end].tobytes()
     total = len(raw)
     position = 0
@@ -144,7 +143,7 @@ def _walk(data: Bytes, start: int, end: int, found: Positions) -> None:
 def _walk_side_by_side(
     data: Bytes, starts: Positions, ends: Positions, counts: Positions, first: Positions, found: Positions
 ) -> None:
-    """The next record of every batch in each step, for as long as there are enough batches."""
+    """Walk to the next record of every batch in each step, as long as enough batches have one."""
     # The longest first: those that still have records are always at the front.
     order = np.argsort(-counts, kind="stable")
     position = starts[order]
@@ -153,9 +152,9 @@ def _walk_side_by_side(
     words = pairs(data)
     last_word = len(words) - 1
     # How many batches have a record at each step.
-    steps = int(counts[_LANES_MIN - 1])
+    steps = int(counts[_SIDE_BY_SIDE_MIN - 1])
     if steps and last_word < 0:
-        # So many batches with records, and hardly a byte for all of them.
+        # There are many batches with records, but at most one byte for all of them.
         raise MalformedBatch("a record is cut off")
     active_at = len(counts) - np.searchsorted(counts[::-1], np.arange(steps), side="right")
     rows = np.empty((steps, len(counts)), np.int64)
@@ -173,15 +172,15 @@ def _walk_side_by_side(
     complete = counts <= steps
     if not np.array_equal(position[complete], ends[complete]):
         raise MalformedBatch("the records do not fill their batch")
-    for lane in np.flatnonzero(~complete):
-        place, count = int(first[lane]) + steps, int(counts[lane]) - steps
-        _walk(data, int(position[lane]), int(ends[lane]), found[place : place + count])
+    for batch in np.flatnonzero(~complete):
+        place, count = int(first[batch]) + steps, int(counts[batch]) - steps
+        _walk(data, int(position[batch]), int(ends[batch]), found[place : place + count])
 
 
 def _advance_slowly(
     data: Bytes, position: Positions, ends: Positions, advance: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     advance = advance.copy()
-    for lane in np.flatnonzero(advance < 0):
-        advance[lane], _ = _record_size(data, int(position[lane]), int(ends[lane]))
+    for batch in np.flatnonzero(advance < 0):
+        advance[batch], _ = _record_size(data, int(position[batch]), int(ends[batch]))
     return advance

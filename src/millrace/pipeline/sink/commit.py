@@ -14,21 +14,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millrace.core.ids import TopicPartition
-from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.client import BrokerClient
-from millrace.pipeline.kafka.transactional import (
+from millrace.client.broker_client import BrokerClient
+from millrace.client.errors import ClientError
+from millrace.client.topic_creation import NewTopics, create_topic, find_or_create
+from millrace.client.transactional import (
     Marker,
     ProducerIdentity,
     end_transaction,
     init_producer,
     read_marker,
 )
+from millrace.core.ids import TopicPartition
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.sink.options import SinkOptions
-from millrace.pipeline.sink.topic_creation import NewTopics, create_topic, find_or_create
 
 
 class StaleEpoch(PipelineError):
+    """A later epoch of the same job has been written already."""
+
     def __init__(self, job: str, epoch: int, written: int) -> None:
         super().__init__(
             f"epoch {epoch} of {job} is to be written, but epoch {written} is there already: the checkpoint "
@@ -37,6 +40,8 @@ class StaleEpoch(PipelineError):
 
 
 class TasksChanged(PipelineError):
+    """An epoch that was written in part comes again with another number of tasks."""
+
     def __init__(self, job: str, epoch: int, before: int, now: int) -> None:
         super().__init__(
             f"epoch {epoch} of {job} was written in part by {before} tasks and is repeated with {now}: rows "
@@ -45,6 +50,8 @@ class TasksChanged(PipelineError):
 
 
 class RowsChanged(PipelineError):
+    """A task that was committed comes again with another number of rows."""
+
     def __init__(self, task: str, epoch: int, before: int, now: int) -> None:
         super().__init__(
             f"epoch {epoch} of task {task} was committed with {before} rows and is repeated with {now}: the "
@@ -53,6 +60,8 @@ class RowsChanged(PipelineError):
 
 
 class MarkersMissing(PipelineError):
+    """A stream goes on, but no marker says what it has written before."""
+
     def __init__(self, job: str, epoch: int, place: TopicPartition) -> None:
         super().__init__(
             f"epoch {epoch} of {job}: nothing is known of the epochs before. Either the markers at {place} "
@@ -97,7 +106,7 @@ def marker_place(options: SinkOptions) -> TopicPartition:
 
 
 def ensure_marker_topic(client: BrokerClient, options: SinkOptions) -> None:
-    """Offsets belong to partitions that exist: make the one for markers, which may be the target itself."""
+    """Make the topic for markers, which may be the target: offsets belong to partitions that exist."""
     name = options.marker_topic
     if name == options.topic:
         find_or_create(client, name, options.new_topics)
@@ -132,7 +141,7 @@ def commit_job(client: BrokerClient, options: SinkOptions, job: Job, outcomes: S
 def abort_job(
     client: BrokerClient, options: SinkOptions, job: Job, outcomes: Sequence[TaskOutcome | None]
 ) -> None:
-    """Abort what is open. Tasks without an outcome may still be running: they are fenced.
+    """Abort what is open, and fence tasks without an outcome, since they may still be running.
 
     What was committed stays: Spark also aborts a job whose commit failed half-way.
     """
@@ -142,7 +151,7 @@ def abort_job(
                 init_producer(client, task_id(options, job, task), options.transaction_timeout_ms)
             elif outcome.identity is not None:
                 end_transaction(client, outcome.identity, is_commit=False)
-        except PipelineError:
+        except ClientError:
             # The next attempt or the transaction's time-out does the same; the first error is what counts.
             continue
 
@@ -173,7 +182,7 @@ def _is_partly_committed(
         name = task_id(options, job, task)
         is_ours = task < len(outcomes)
         if not is_ours:
-            # A driver of before may be about to commit it: from here on it cannot.
+            # An earlier driver may be about to commit it: from here on it cannot.
             init_producer(client, name, options.transaction_timeout_ms)
         # Our own tasks hold the next marker in a transaction that nobody but us will end.
         marker = read_marker(client, name, marker_place(options), is_stable=not is_ours)

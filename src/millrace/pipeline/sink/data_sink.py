@@ -1,8 +1,8 @@
 """`df.write` and `writeStream` into topics: the writers of the data source `millrace`.
 
 Exactly once by default: each task writes in a transaction of its own, and the driver commits them all when
-every task is done (see sink_commit). With `delivery=at_least_once` a task's records are visible as they come,
-and those of a task that is repeated are there twice.
+every task is done (see `sink.commit`). With `delivery=at_least_once` a task's records are visible as they
+come, and those of a repeated task are there twice.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from millrace.client.broker_client import BrokerClient
+from millrace.client.errors import InvalidOption
+from millrace.client.transactional import ProducerIdentity, TaskProducer, init_producer
 from millrace.core.override import override
-from millrace.pipeline.errors import InvalidOption, PipelineError
-from millrace.pipeline.kafka.client import BrokerClient
-from millrace.pipeline.kafka.transactional import ProducerIdentity, TaskProducer, init_producer
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.sink.commit import (
     Job,
     RowsChanged,
@@ -55,7 +56,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 def make_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchWriter:
-    """For `df.write`. InvalidOption for whatever can be known to be wrong before anything is written."""
+    """The writer for `df.write`; raises InvalidOption for all that can be known to be wrong at this point."""
     if overwrite:
         raise InvalidOption("mode overwrite: a topic can only be appended to; use .mode('append')")
     read = read_sink_options(options, is_streaming=False)
@@ -68,7 +69,7 @@ def make_writer(schema: StructType, options: Mapping[str, str], overwrite: bool)
 
 
 def make_stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """For `writeStream`; `overwrite` is the output mode complete, whose results are appended each time."""
+    """The writer for `writeStream`; `overwrite` (output mode complete) appends the whole result each time."""
     del overwrite
     read = read_sink_options(options, is_streaming=True)
     check_columns(schema, read)
@@ -76,6 +77,8 @@ def make_stream_writer(schema: StructType, options: Mapping[str, str], overwrite
 
 
 class BatchWriter(DataSourceArrowWriter, metaclass=Announced):
+    """Writes the rows of `df.write`: Spark sends a copy to each task, and commits or aborts on the driver."""
+
     def __init__(self, options: SinkOptions, job: Job) -> None:
         self._options = options
         self._job = job
@@ -94,6 +97,8 @@ class BatchWriter(DataSourceArrowWriter, metaclass=Announced):
 
 
 class StreamWriter(DataSourceStreamArrowWriter, metaclass=Announced):
+    """Writes the rows of `writeStream`: one job for each epoch of the query."""
+
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
@@ -140,7 +145,7 @@ def _write_exactly_once(
     client: BrokerClient, options: SinkOptions, job: Job, task: int, batches: Iterator[pa.RecordBatch]
 ) -> TaskOutcome:
     name = task_id(options, job, task)
-    # First of all, even for a task without rows: whoever worked on this task before can commit no more.
+    # We do this first, even for a task without rows: an earlier attempt of this task can then commit no more.
     identity = init_producer(client, name, options.transaction_timeout_ms)
     if job.is_marked:
         ensure_marker_topic(client, options)

@@ -21,16 +21,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.kafka.client import parse_servers
-from millrace.pipeline.kafka.security import SECURITY_OPTIONS, SecurityOptions, read_security
-from millrace.pipeline.sink.topic_creation import (
-    BROKERS_DEFAULT,
-    CONFIG_PREFIX,
-    TOPIC_SETTINGS,
-    NewTopics,
-    check_config_names,
-)
+from millrace.client.broker_client import parse_servers
+from millrace.client.errors import InvalidOption
+from millrace.client.security import SECURITY_OPTIONS, SecurityOptions, read_security
+from millrace.client.topic_creation import BROKERS_DEFAULT, NewTopics
+from millrace.pipeline.sink.topic_settings import CONFIG_PREFIX, TOPIC_SETTINGS, check_config_names
+from millrace.pipeline.topic_names import is_topic_name
 from millrace.wire.compression import CODECS_BY_NAME, Codec
 
 EXACTLY_ONCE: Final = "exactly_once"
@@ -44,7 +40,7 @@ BATCH_TRANSACTION_MS: Final = 15 * 60_000
 """As long as brokers allow by default: all tasks of a job are committed together, at its end."""
 BATCH_BYTES_DEFAULT: Final = 1_000_000
 BUFFER_BYTES_DEFAULT: Final = 8 << 20
-"""Enough for full batches in several partitions, little beside a worker."""
+"""Enough for full batches in several partitions, and little beside a worker's memory."""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 
 # Kafka's own names; they may carry the prefix `kafka.`, as with Spark's Kafka sink.
@@ -69,14 +65,13 @@ _OWN_OPTIONS: Final = (
     "topicPartitions",
     "topicReplicas",
 )
-# Spark hands its own on to every sink.
+# Spark hands its own options on to every sink.
 _SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
 
 _CONFIG_PREFIX: Final = CONFIG_PREFIX.lower()
 _PARTITIONS_MAX: Final = 100_000
 _REPLICAS_MAX: Final = 2**15 - 1
 
-_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _WRITTEN_COLUMNS: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
 _IGNORED_COLUMNS: Final = ("offset", "timestampType")
 """Columns of the source that mean nothing here; rows may be written as they were read."""
@@ -84,6 +79,8 @@ _IGNORED_COLUMNS: Final = ("offset", "timestampType")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
+    """The options of one writer, checked."""
+
     bootstrap: str
     security: SecurityOptions
     topic: str | None
@@ -102,7 +99,7 @@ class SinkOptions:
     """With `app_version`, names a batch write so that its repetition is recognised."""
     app_version: int
     new_topics: NewTopics
-    """How topics are made that are missing."""
+    """How to make topics that are missing."""
 
     @property
     def is_exactly_once(self) -> bool:
@@ -110,7 +107,7 @@ class SinkOptions:
 
 
 def read_sink_options(options: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
-    """The options of one writer; InvalidOption names the one that is wrong, and what is allowed."""
+    """The options of one writer; raises InvalidOption, which names the wrong one and says what is allowed."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     topic = given.get("topic")
@@ -141,7 +138,7 @@ def read_sink_options(options: Mapping[str, str], *, is_streaming: bool) -> Sink
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """InvalidOption unless the rows have the columns and types that can be written."""
+    """Raise InvalidOption unless the rows have columns and types that can be written."""
     types: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
     allowed = (*_WRITTEN_COLUMNS, *_IGNORED_COLUMNS)
     for name in types:
@@ -235,7 +232,7 @@ def _kafka_option(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _check_topic(option: str, topic: str | None) -> None:
-    if topic is not None and (not _TOPIC.fullmatch(topic) or topic in (".", "..")):
+    if topic is not None and not is_topic_name(topic):
         raise InvalidOption(
             f"{option}={topic!r}: not a topic's name; allowed are up to 249 letters, digits, '.', '_' and '-'"
         )

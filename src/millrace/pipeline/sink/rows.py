@@ -1,4 +1,4 @@
-"""From the rows of one Spark task to batches for partitions: topic, partition and time of every row."""
+"""Turns the rows of one Spark task into batches: finds topic, partition and time of each row."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.client.partitioner import Turns
+from millrace.client.transactional import EncodedBatch
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.partitioner import Turns, partitions_of_keys
 from millrace.pipeline.records.encoder import (
     RECORD_OVERHEAD_MAX,
     BinaryView,
     Columns,
-    EncodedBatch,
     encode,
     view_binary,
 )
+from millrace.pipeline.sink.key_hashes import partitions_of_keys
 from millrace.pipeline.sink.options import SinkOptions
 
 Int64s = npt.NDArray[np.int64]
 
 _RUN_SHARE: Final = 0.8
-"""Rows without a key change their partition before a batch is quite full, so that none is left over."""
+"""Rows without a key go to the next partition before a batch is quite full, so that no small rest is left."""
 
 
 def pieces(batches: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millrace.client.errors import InvalidOption
 from millrace.core.override import override
-from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.source.columns import COLUMNS, ddl
 from millrace.pipeline.source.options import chosen_columns, read_options
 from millrace.pipeline.spark.missing_package import Announced
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MillraceDataSource(DataSource, metaclass=Announced):
-    """Options are checked when a read or write is planned, not when it is declared."""
+    """What Spark knows as `millrace`. It checks options when a read or write is planned, not before."""
 
     options: MutableMapping[str, str]
 

@@ -36,7 +36,7 @@ Marks: TypeAlias = dict[TopicPartition, Mark]
 
 
 def to_json(marks: Mapping[TopicPartition, Mark]) -> dict[str, Any]:
-    """As Spark keeps it: the same marks are always the same text, because Spark compares texts."""
+    """Marks as Spark keeps them: the same marks are always the same text, because Spark compares texts."""
     topics: dict[str, Any] = {}
     for partition in sorted(marks):
         mark = marks[partition]

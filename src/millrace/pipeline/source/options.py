@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias
 
+from millrace.client.errors import InvalidOption
+from millrace.client.security import PLAINTEXT, SECURITY_OPTIONS, SecurityOptions, read_security
+from millrace.client.servers import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.errors import InvalidOption
-from millrace.pipeline.kafka.security import PLAINTEXT, SECURITY_OPTIONS, SecurityOptions, read_security
-from millrace.pipeline.kafka.servers import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
 from millrace.pipeline.source.columns import COLUMNS, DEFAULT_COLUMNS
 from millrace.pipeline.spark.stores import FROM_ENVIRONMENT, STORE_OPTIONS, StoreAccess, read_store_access
 
 if TYPE_CHECKING:
-    from millrace.pipeline.kafka.client import BrokerClient
+    from millrace.client.broker_client import BrokerClient
 
 # Names of Kafka's clients; they may carry the prefix `kafka.`, as with Spark's own source.
 _KAFKA_OPTIONS: Final = (
@@ -70,14 +70,14 @@ _ISOLATION_LEVELS: Final = {"read_committed": READ_COMMITTED, "read_uncommitted"
 FETCH_BYTES_DEFAULT: Final = 4 << 20
 TIMEOUT_MS_DEFAULT: Final = 60_000
 LATEST_NUMBER: Final = -1
-"""In JSON of offsets, the end of a partition."""
+"""The end of a partition, in JSON of offsets."""
 
 PartitionNumbers: TypeAlias = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Where reading starts or ends, before brokers were asked."""
+    """Where reading starts or ends as the options say, before brokers are asked."""
 
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
     timestamp_ms: int = 0
@@ -92,6 +92,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
+    """The options of one read, checked."""
+
     bootstrap: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -120,7 +122,7 @@ class SourceOptions:
     security: SecurityOptions = PLAINTEXT
 
     def may_start_at_the_end(self, partition: TopicPartition) -> bool:
-        """Whether a partition's start may be its end, which is another one whenever it is asked for."""
+        """Whether a partition may start at its end, which is another offset each time somebody asks."""
         by_time = self.starting.kind in ("timestamp", "timestamps")
         return (
             self.starting.kind == "latest"
@@ -129,8 +131,8 @@ class SourceOptions:
         )
 
     def client(self) -> BrokerClient:
-        # Late: whoever only asks for the columns needs no protocol.
-        from millrace.pipeline.kafka.client import BrokerClient
+        # We import this late: a caller that only asks for the columns needs no protocol.
+        from millrace.client.broker_client import BrokerClient
 
         return BrokerClient(
             self.bootstrap, client_id=self.client_id, security=self.security, timeout_ms=self.timeout_ms
@@ -138,12 +140,12 @@ class SourceOptions:
 
 
 def chosen_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns alone: a schema is asked for before anything else is known."""
+    """The columns alone: Spark asks for a schema before anything else is known."""
     return _Given(given).columns()
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """All options of a read; InvalidOption names the one that is wrong and says what is allowed."""
+    """All options of a read; raises InvalidOption, which names the wrong one and says what is allowed."""
     options = _Given(given)
     options.refuse_unknown()
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:

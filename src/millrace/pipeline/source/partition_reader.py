@@ -1,4 +1,4 @@
-"""The records of one range of offsets as Arrow batches: fetches ahead while it decodes. Runs in workers."""
+"""Reads one range of offsets into Arrow batches, fetching ahead while it decodes. Runs in workers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost, PipelineError
-from millrace.pipeline.kafka import fetch_frames
-from millrace.pipeline.kafka.client import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, BrokerClient
-from millrace.pipeline.kafka.connection import Connection
-from millrace.pipeline.kafka.fetch_frames import RawFetch
+from millrace.client import fetch_frames
+from millrace.client.blocking_connection import BlockingConnection
+from millrace.client.broker_client import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, BrokerClient
+from millrace.client.errors import BrokerRefused, ConnectionFailed
+from millrace.client.fetch_frames import RawFetch
+from millrace.pipeline.errors import DataLost, PipelineError
 from millrace.pipeline.records.decoder import Decoder, RowFilter, scan_batches
 from millrace.pipeline.source.options import SourceOptions
 from millrace.pipeline.source.planning import Range
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 
-_log: Final = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 _FIRST_FETCH_BYTES: Final = 256 * 1024
 """The first answer shows how large records are; a short range must not fetch megabytes beyond its end."""
@@ -36,7 +37,7 @@ _NOTHING: Final = RawFetch(-1, -1, -1, [], memoryview(b""))
 
 
 class PartitionReader:
-    """Reads one range once."""
+    """Reads one range of offsets, once."""
 
     def __init__(
         self, options: SourceOptions, wanted: Range, columns: tuple[str, ...], rows: RowFilter
@@ -48,11 +49,11 @@ class PartitionReader:
         self._decoder = Decoder(wanted.partition.topic, wanted.partition.partition, columns)
         self._offset = wanted.start
         self._bytes_per_offset = 0.0
-        self._connection: Connection | None = None
+        self._connection: BlockingConnection | None = None
         self._version = fetch_frames.VERSIONS[1]
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All rows of the range; DataLost if some are gone and the options do not allow for that."""
+        """All rows of the range; raises DataLost if some are gone and the options do not allow for that."""
         with self._options.client() as client:
             try:
                 yield from self._read(client)
@@ -87,7 +88,7 @@ class PartitionReader:
             yield from self._decoder.decode(fetched.records, scan.batches, rows)
 
     def _ask(self, client: BrokerClient) -> int:
-        """Send the next Fetch; a connection that is gone is noticed when the answer is waited for."""
+        """Send the next Fetch; if the connection is gone, the wait for the answer will notice."""
         if self._connection is None:
             self._connection, self._version = client.retrying(
                 lambda: client.connect_to_leader(self._partition)
@@ -113,7 +114,7 @@ class PartitionReader:
         return min(self._options.fetch_bytes, max(left, _FIRST_FETCH_BYTES))
 
     def _receive(self, client: BrokerClient, pending: int) -> RawFetch:
-        """The answer with records in it, asked for again for as long as failures pass or none are there."""
+        """Wait for an answer with records; ask again while failures may pass or no records are there."""
         deadline = time.monotonic() + self._options.timeout_ms / 1000
         while True:
             try:
@@ -136,11 +137,11 @@ class PartitionReader:
     def _receive_once(self, pending: int) -> RawFetch:
         if self._connection is None or pending < 0:
             raise ConnectionFailed(f"{self._partition}: the connection to its leader is gone")
-        answer = self._connection.receive(pending, ApiKey.FETCH, self._version)
+        answer = self._connection.receive(pending)
         return fetch_frames.decode_response(answer, f"reading {self._partition} at offset {self._offset}")
 
     def _check_reachable(self, fetched: RawFetch, deadline: float) -> None:
-        """An answer without records: the end is not there yet, or not any more."""
+        """After an answer without records, raise DataLost once the range's end is overdue."""
         if time.monotonic() < deadline:
             return
         committed = self._options.isolation == READ_COMMITTED
@@ -155,7 +156,7 @@ class PartitionReader:
         is_out_of_range = refused.code == ErrorCode.OFFSET_OUT_OF_RANGE
         if is_out_of_range and self._is_lost(client):
             return
-        # Whoever refused an offset that the log has was not its leader any more, or not yet.
+        # A broker that refuses an offset that the log has was no longer its leader, or not yet.
         if not refused.retriable and not is_out_of_range:
             raise refused
         self._disconnect()
@@ -175,7 +176,7 @@ class PartitionReader:
         return topic is None or topic.topic_id != self._range.topic_id
 
     def _is_lost(self, client: BrokerClient) -> bool:
-        """Whether the log does not have the offset that was asked for; reading goes on behind the loss."""
+        """Whether the log lacks the offset that we asked for; if so, reading goes on behind the loss."""
         client.forget_leader(self._partition)
         earliest = client.list_offsets({self._partition: EARLIEST})[self._partition].offset
         if self._offset < earliest:
@@ -199,7 +200,7 @@ class PartitionReader:
     def _lose(self, reason: str, go_on_at: int) -> None:
         if self._options.fail_on_data_loss:
             raise DataLost(f"{reason}. failOnDataLoss=false goes on without those records")
-        _log.warning("%s; going on without, as failOnDataLoss=false says", reason)
+        log.warning("%s; going on without, as failOnDataLoss=false says", reason)
         self._offset = go_on_at
 
     def _disconnect(self) -> None:

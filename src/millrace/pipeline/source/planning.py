@@ -1,4 +1,4 @@
-"""What to read: topics chosen, bounds turned into offsets, ranges cut into tasks. Runs on the driver."""
+"""Plans a read on the driver: chooses topics, turns bounds into offsets, cuts ranges into tasks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from millrace.client.broker_client import EARLIEST, LATEST, BrokerClient, ListedOffset, TopicInfo
+from millrace.client.errors import InvalidOption
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.pipeline.errors import InvalidOption, PipelineError
-from millrace.pipeline.kafka.client import EARLIEST, LATEST, BrokerClient, ListedOffset, TopicInfo
-from millrace.pipeline.source.offsets import Mark, Marks
+from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.source.offsets import Marks
 from millrace.pipeline.source.options import Bound, SourceOptions, missing_partitions
 
 
@@ -69,7 +70,7 @@ class Planner:
         return self._client.list_offsets(dict.fromkeys(partitions, EARLIEST), self._options.isolation)
 
     def first_at(self, partitions: list[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """The first offset with a record of that time or a later one; without one, not in the answer."""
+        """The first offset with a record of that time or a later one; partitions without one are left out."""
         listed = self._client.list_offsets(dict.fromkeys(partitions, timestamp_ms), self._options.isolation)
         return {each: found.offset for each, found in listed.items() if found.offset >= 0}
 
@@ -172,14 +173,3 @@ def share(
     if total <= limit:
         return dict(sizes)
     return {each: min(size, max(1, int(size * limit / total))) for each, size in sizes.items() if size > 0}
-
-
-def marks_at(
-    offsets: Mapping[TopicPartition, int],
-    topics: Mapping[str, TopicInfo],
-    epochs: Mapping[TopicPartition, int],
-) -> Marks:
-    return {
-        each: Mark(topics[each.topic].topic_id, offset, epochs.get(each, -1))
-        for each, offset in offsets.items()
-    }

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from millrace.client.broker_client import EARLIEST
+from millrace.client.errors import InvalidOption
 from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
-from millrace.pipeline.errors import InvalidOption, PipelineError
-from millrace.pipeline.kafka.client import EARLIEST
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.source.options import SourceOptions
 from millrace.pipeline.source.planning import Planner, Range, split_ranges
 from millrace.pipeline.source.pushdown import Bounds, push
@@ -20,7 +21,7 @@ from millrace.pipeline.spark.missing_package import Announced
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millrace.pipeline.kafka.client import TopicInfo
+    from millrace.client.broker_client import TopicInfo
     from millrace.pipeline.lake.archived_rows import ArchiveSplit
 
 
@@ -49,7 +50,7 @@ class _Plan:
 
 
 class MillraceReader(DataSourceReader, metaclass=Announced):
-    """Reads what was there when the query was planned."""
+    """Reads what the topics held when the query was planned."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -60,7 +61,7 @@ class MillraceReader(DataSourceReader, metaclass=Announced):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for condition in filters:
             bounds = push(self._bounds, condition)
-            # An archive's files are not searched by time here.
+            # We do not search an archive's files by time.
             if bounds is None or (
                 self._options.archive and bounds.limits_time and not self._bounds.limits_time
             ):
@@ -93,7 +94,7 @@ class MillraceReader(DataSourceReader, metaclass=Announced):
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangeTask):
-            # Late: only tasks decode, and the driver plans sooner without.
+            # We import these late: only tasks decode, and the driver plans sooner without them.
             from millrace.pipeline.records.decoder import RowFilter
             from millrace.pipeline.source.partition_reader import PartitionReader
 
@@ -126,7 +127,7 @@ class MillraceReader(DataSourceReader, metaclass=Announced):
         return _Plan(planner, topics, starts, ends)
 
     def _narrow(self, plan: _Plan) -> None:
-        """Start where the first record is as young as the filters want: none before it can be."""
+        """Start at the first record that is as young as the filters want."""
         if self._bounds.timestamp_from_us is None:
             return
         wanted = [each for each in plan.starts if self._bounds.allows(each)]
@@ -135,7 +136,7 @@ class MillraceReader(DataSourceReader, metaclass=Announced):
             plan.starts[each] = max(plan.starts[each], young.get(each, plan.ends[each]))
 
     def _take_archived(self, plan: _Plan, root: str) -> list[ArchiveTask]:
-        """Hand the part that the archive holds to it; `earliest` is its first record then."""
+        """Tasks for what the archive holds, taken out of the plan; `earliest` then is its first record."""
         from millrace.pipeline.lake.archived_rows import ArchivedTopic
 
         for bound in (self._options.starting, self._options.ending):

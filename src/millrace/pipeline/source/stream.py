@@ -20,10 +20,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from millrace.client.broker_client import BrokerClient, TopicInfo
+from millrace.client.errors import BrokerRefused, ConnectionFailed
 from millrace.core.ids import TopicPartition, format_topic_id
 from millrace.core.override import override
-from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, DataLost
-from millrace.pipeline.kafka.client import BrokerClient, TopicInfo
+from millrace.pipeline.errors import DataLost
 from millrace.pipeline.source.offsets import NOT_BEGUN, Mark, Marks, from_json, to_json
 from millrace.pipeline.source.options import SourceOptions
 from millrace.pipeline.source.planning import Planner, Range, share, split_ranges
@@ -33,14 +34,14 @@ from millrace.pipeline.spark.missing_package import Announced
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_log: Final = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 _SAMPLE_BYTES: Final = 256 * 1024
-"""So much of a partition is looked at to know how large its records are."""
+"""We fetch this much of a partition to see how large its records are."""
 
 
 class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Announced):
-    """One for a query on the driver, and a copy of it in every task, which only calls `read`."""
+    """Each query has one on the driver; every task gets a copy and only calls `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -122,7 +123,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangeTask):
             return iter(())
-        # Late: only tasks decode, and the driver plans sooner without.
+        # We import these late: only tasks decode, and the driver plans sooner without them.
         from millrace.pipeline.records.decoder import RowFilter
         from millrace.pipeline.source.partition_reader import PartitionReader
 
@@ -160,7 +161,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
         return self._beginning
 
     def _find_newest(self, marks: Marks) -> Marks:
-        """Where every partition ends now; DataLost if a topic is gone or is not the one that was read."""
+        """Where every partition ends now; raises DataLost if a topic is gone or not the one that was read."""
         planner = self._planner()
         topics = planner.topics(must_exist=not marks)
         self._check_identity(marks, topics)
@@ -172,7 +173,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
         }
 
     def _up_to_target(self, newest: Marks) -> Marks:
-        """What came after a query of Trigger.AvailableNow started is not its business."""
+        """Leave out what came after a query of Trigger.AvailableNow started."""
         if self._target is None:
             return newest
         return {
@@ -197,7 +198,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
     def _check_epochs(self, marks: Marks, newest: Marks, *, is_planned: bool = False) -> Marks:
         """The marks, moved back to where logs were cut.
 
-        Asked once after a start: while a query runs, brokers refuse to serve what was cut off.
+        We ask once after a start: while a query runs, brokers refuse to serve what was cut off.
         """
         if self._epochs_checked:
             return marks
@@ -209,7 +210,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
                 f"{each} {words} up to {marks[each].offset} in epoch {marks[each].epoch}, but that epoch "
                 f"ends at {offset} now: records were lost in an unclean election"
             )
-        # Only places that nothing is planned for can move back at once.
+        # A batch that is planned already cannot move back, so the next one has to look again.
         self._epochs_checked = not (is_planned and cut)
         return marks | {each: marks[each]._replace(offset=offset) for each, offset in cut.items()}
 
@@ -229,7 +230,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
         return found
 
     def _check_whole(self, partition: TopicPartition, begin: int, marks: Marks) -> None:
-        """A partition added to a topic that is read: its first records may be gone before it was seen."""
+        """Check a partition that was added to a topic: its first records may be gone before we saw it."""
         is_known = any(each.topic == partition.topic for each in marks)
         if begin > 0 and is_known and partition not in marks and not self._options.assigned:
             self._lose(f"{partition} was added to its topic, and its records before {begin} are gone already")
@@ -254,11 +255,11 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
         return found
 
     def _unsaid_starts(self, unsaid: Marks, *, is_first: bool) -> dict[TopicPartition, int]:
-        """For batches that older versions planned and never finished: they wrote down no starts.
+        """Starts of batches that older versions planned and never finished: they wrote down none.
 
         Where a query began at the end of its topics, they asked for that end, a moment later for the end of
         the batch, and for the beginning once more to run it: so not one of those batches has read anything.
-        The moment in between belongs to neither side. A time or an offset as the start is found again.
+        Records of the moment in between are in no batch. A start by time or by offset is found again.
         """
         planner = self._planner()
         if not is_first:
@@ -294,7 +295,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
         return taken
 
     def _bytes_per_offset(self, partition: TopicPartition, offset: int) -> float:
-        """As stored, compressed or not, in the next few batches."""
+        """How large the next few batches are as stored, compressed or not, for each offset."""
         from millrace.pipeline.records.decoder import scan_batches
 
         client = self._open_client()
@@ -358,7 +359,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, 
         self._warn(f"{reason}; going on, as failOnDataLoss=false says")
 
     def _warn(self, message: str) -> None:
-        _log.warning("%s", message)
+        log.warning("%s", message)
 
 
 def _without_starts(marks: Marks) -> Marks:

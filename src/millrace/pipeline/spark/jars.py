@@ -1,7 +1,7 @@
 """The jars that Spark needs for Delta tables, object stores and databases, kept in the user's cache.
 
-Maven fetches them where there is one, since it knows the machine's mirrors; else Spark resolves them itself,
-and what it found is kept. Nothing here starts Spark.
+Maven fetches them where it is installed, since it knows the machine's mirrors; else Spark resolves them
+itself, and we keep what it found. Nothing here starts Spark.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def artifact_of(jar_name: str) -> str:
 
 
 def _drop(libs: Path, shipped: Iterable[str]) -> None:
-    """Spark has these already; a second version beside its own can only do harm."""
+    """Remove what Spark has already: a second version beside its own can only do harm."""
     names = {artifact_of(name) for name in shipped}
     for jar in sorted(libs.glob("*.jar")):
         if artifact_of(jar.name) in names:

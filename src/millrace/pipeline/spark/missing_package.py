@@ -41,7 +41,7 @@ def find_missing_package(text: str) -> str | None:
 
 
 class Announced(ABCMeta):
-    """Makes classes that Spark's workers load, and whose absence there is said in words."""
+    """The metaclass of classes that Spark's workers load: a worker that lacks one says what to do."""
 
 
 def _load(module: str, name: str, advice: str) -> Any:

@@ -31,7 +31,7 @@ _DELTA_SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-# Lists in which a caller's words are added to ours, by what stands between words.
+# Settings that are lists, with their separators: we add a caller's words to ours.
 _LISTS: Final = {
     "spark.jars": ",",
     "spark.jars.packages": ",",
@@ -142,7 +142,7 @@ def _is_local(master: str) -> bool:
 
 
 def _is_on_this_machine(master: str) -> bool:
-    """A master that only this machine reaches, whose workers are therefore here too."""
+    """Whether only this machine reaches the master, so that its workers are here too."""
     return master.startswith("spark://") and urlsplit(master.partition(",")[0]).hostname in _LOOPBACK
 
 
@@ -228,7 +228,7 @@ def _merged(settings: dict[str, str], config: Mapping[str, str]) -> dict[str, st
 def _keep_resolved(spark: SparkSession, needed: Sequence[JarCache]) -> None:
     """Keep what Spark resolved by itself, so that the next start needs no network.
 
-    Only where it resolved one set: whose the jars are cannot be told otherwise. Ivy's own cache has the rest.
+    Only where it resolved one set: otherwise we cannot tell whose the jars are. Ivy's own cache has the rest.
     """
     missing = [cache for cache in needed if cache.jars() is None]
     configured = spark.sparkContext.getConf()

@@ -44,8 +44,8 @@ def explain(error: BaseException) -> str:
 
 
 def explain_text(text: str) -> str:
-    """The same of an error that Spark tells as text, with its whole trace."""
-    # Behind it Spark prints the whole query and its offsets.
+    """Explain an error that Spark gives as text, with its whole trace."""
+    # Behind this line Spark prints the whole query and its offsets.
     text = text.partition("\n=== Streaming Query ===")[0].strip()
     missing = find_missing_package(text)
     if missing is not None:

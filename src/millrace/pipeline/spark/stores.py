@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millrace.pipeline.errors import InvalidOption, PipelineError
+from millrace.client.errors import InvalidOption
+from millrace.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -30,7 +31,7 @@ _S3_SCHEMES: Final = ("s3", "s3a")
 _S3_JAR: Final = "hadoop-aws"
 _ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-# Stores that are no Amazon's sign with any region, but signing needs one.
+# A store that is not Amazon's takes any region, but signing needs one.
 _ANY_REGION: Final = "us-east-1"
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")
 _ENDPOINT: Final = re.compile(r"(?:(?P<scheme>https?)://)?(?P<address>[^/\s]+)/?")

@@ -1,8 +1,8 @@
 """Where Spark's Python workers find PySpark: installed and compiled, rather than in Spark's own archive.
 
 What a worker imports from an archive is compiled again at every start, and every streaming query starts a
-process of its own: about a second. `worker_site` puts the installed package first. Only for a local Spark,
-whose workers have the same packages as the driver.
+process of its own: about a second. `worker_site` puts the installed package first. This is for a local Spark
+only, whose workers have the same packages as the driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SITE: Final = str(Path(__file__).parent / "worker_site")
 
 
 def prefer_installed_pyspark(spark: SparkSession) -> None:
-    """For all that is registered with this session from now on."""
+    """Let workers find the installed PySpark, for all that is registered with this session from now on."""
     # A session of Spark Connect has no context: its workers belong to the server.
     if hasattr(spark, "sparkContext") and (spark.sparkContext.master or "").startswith("local"):
         add_worker_site(spark.sparkContext.environment)

@@ -19,10 +19,12 @@ from millrace.sim.history import (
 
 Place = tuple[str, int]
 Transaction = tuple[str, int]
-"""Producer and its number of the transaction."""
+"""A producer, and its own number of the transaction."""
 
 
 class Violation(NamedTuple):
+    """What a checker found that must not be."""
+
     check: str
     what: str
 
@@ -32,6 +34,8 @@ class Violation(NamedTuple):
 
 
 class Facts:
+    """The events of a history, by what they are about."""
+
     def __init__(self, history: History) -> None:
         self.history = history
         self.deleted = {event.topic: None for event in history.of(TopicDeleted)}
@@ -69,15 +73,16 @@ class Facts:
         return committed_at is not None and expire_ms is not None and now - committed_at >= expire_ms
 
     def outcomes_of(self, value: str) -> list[str]:
-        """How the writes of a value ended: plain, commit, abort, or unknown; one for each time it was
-        sent."""
+        """How the writes of a value ended, one outcome for each time that it was sent: plain, commit, abort
+        or unknown."""
         return [
             self.outcomes.get((sent.producer, sent.transaction), "unknown") if sent.transaction else "plain"
             for sent in self.sent.get(value, ())
         ]
 
     def outcome_at(self, topic: str, partition: int, offset: int, value: str) -> str:
-        """How the write of what is at an offset ended; of several candidates the most favourable one."""
+        """How the write of the value at an offset ended; the most favourable outcome if several are
+        possible."""
         writer = self._writer_at.get((topic, partition, offset))
         if writer is not None:
             return self.outcomes.get(writer, "unknown")

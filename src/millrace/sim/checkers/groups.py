@@ -10,13 +10,15 @@ from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import Assigned, OffsetCommitted, OffsetFetched
 
 FORGOTTEN_AFTER_MS: Final = 300_000
-"""Members of one generation come to know of it within a shorter time."""
+"""All members of a generation hear of it within less time: an assignment that comes later belongs to a new
+group of that name."""
 DROPPED_AFTER_MS: Final = 60_000
-"""The same for a group that has committed nothing: once its members' sessions are over, nothing keeps it."""
+"""The same time for a group that has committed nothing: it is forgotten once its members' sessions are
+over."""
 
 
 class _Lives:
-    """Counts how often a group was forgotten, with its offsets: the next one of its name counts its
+    """Counts how often a group was forgotten, with its offsets: the next group of its name counts its
     generations from the beginning."""
 
     def __init__(self, facts: Facts) -> None:
@@ -92,7 +94,7 @@ def only_owners_commit(facts: Facts) -> Iterator[Violation]:
 
 
 def commits_do_not_go_back(facts: Facts) -> Iterator[Violation]:
-    """Whoever asks gets at least what was acknowledged before he asked."""
+    """Whoever asks for a committed offset gets at least what was acknowledged before."""
     known: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     committed_at: dict[tuple[str, str, int], int] = {}
     for event in facts.history.events:

@@ -9,8 +9,8 @@ from millrace.sim.history import RefusedConnections, ServedWithoutLease
 
 
 def nobody_serves_without_a_lease(facts: Facts) -> Iterator[Violation]:
-    """What was asked after a broker's lease had ended, others may have been asked as well: two leaders at a
-    time (F11)."""
+    """A request that leaves after a broker's lease has ended must not be served by that broker: another may
+    lead by then, and there would be two leaders at a time (F11)."""
     for event in facts.history.of(ServedWithoutLease):
         yield Violation(
             "served without a lease",
@@ -20,8 +20,8 @@ def nobody_serves_without_a_lease(facts: Facts) -> Iterator[Violation]:
 
 
 def a_refusal_is_no_proof_of_death(facts: Facts) -> Iterator[Violation]:
-    """Each of the others may be wrong once about a process that runs; whoever is wrong again has not learned
-    from it."""
+    """Each of the other brokers may be wrong once about a process that runs; a broker that is wrong again has
+    not learned from it."""
     for event in facts.history.of(RefusedConnections):
         if event.leases_lost > event.others:
             yield Violation(

@@ -10,7 +10,7 @@ from millrace.sim.history import Sent
 
 
 def polls_go_forward(facts: Facts) -> Iterator[Violation]:
-    """Nonmonotonic poll, within one session of a consumer."""
+    """Nonmonotonic poll: offsets grow within one session of a consumer."""
     last: dict[tuple[str, int, str, int], int] = {}
     for polled in facts.polled:
         key = (polled.consumer, polled.session, polled.topic, polled.partition)

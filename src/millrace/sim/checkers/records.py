@@ -1,4 +1,4 @@
-"""What was acknowledged is there, once, at its offset, in its topic, and is seen."""
+"""Every acknowledged record is there, once, at its offset, in its topic, and is seen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ IN_FLIGHT_MS: Final = 500
 
 
 def nothing_acknowledged_is_lost(facts: Facts) -> Iterator[Violation]:
-    """Also known as lost write, where a later offset of the partition is there."""
+    """Every acknowledged record is there in the end. The loss is called a lost write where a later offset of
+    the partition is there."""
     values_of = {
         (topic, partition): {value: offset for offset, value in final.records}
         for (topic, partition, committed_only), final in facts.final.items()
@@ -118,7 +119,7 @@ def every_record_in_its_topic(facts: Facts) -> Iterator[Violation]:
 
 
 def old_topics_stay_gone(facts: Facts) -> Iterator[Violation]:
-    """What was sent to a topic before its deletion does not turn up in the next one of that name."""
+    """What was sent to a topic before its deletion does not turn up in the next topic of that name."""
     deleted_at: dict[str, list[int]] = {}
     for event in facts.history.of(TopicDeleted):
         deleted_at.setdefault(event.topic, []).append(event.at)

@@ -1,4 +1,5 @@
-"""Readers of committed records see whole transactions only; none hangs; none reads in a circle."""
+"""Readers of committed records see only whole transactions; no transaction hangs, and none reads in a
+circle."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from millrace.sim.history import Copying, FencedItself, LateEndAccepted, Transac
 
 
 def nothing_aborted_is_read(facts: Facts) -> Iterator[Violation]:
-    """Aborted read (G1a)."""
+    """Aborted read (G1a): readers of committed records get nothing of an aborted transaction."""
     for polled in facts.polled:
         if polled.committed_only:
             for offset, value in polled.records:
@@ -64,7 +65,7 @@ def _circles(reads: dict[Transaction, dict[Transaction, None]]) -> Iterator[list
 
 
 def nobody_fences_itself(facts: Facts) -> Iterator[Violation]:
-    """To commit and then to abort nothing is no reason to be refused (F18)."""
+    """A producer that commits and then aborts an empty transaction is not refused (F18)."""
     for event in facts.history.of(FencedItself):
         yield Violation("fenced itself", f"{event.producer} was refused an empty abort: {event.reason}")
 
@@ -78,7 +79,8 @@ def late_ends_are_refused(facts: Facts) -> Iterator[Violation]:
 
 
 def no_transaction_hangs(facts: Facts) -> Iterator[Violation]:
-    """In the end, when all have ended or timed out, nothing holds readers of committed records back."""
+    """In the end, when all transactions have ended or timed out, nothing holds readers of committed records
+    back."""
     for (topic, partition, committed_only), final in facts.final.items():
         if committed_only and final.last_stable_offset < final.high_watermark:
             yield Violation(
@@ -88,7 +90,7 @@ def no_transaction_hangs(facts: Facts) -> Iterator[Violation]:
 
 
 def copies_are_complete(facts: Facts) -> Iterator[Violation]:
-    """Exactly once: everything is copied. That nothing is there twice is another check's business."""
+    """Exactly once: everything is copied. Another check says that nothing is there twice."""
     for event in facts.history.of(Copying):
         copies: dict[str, None] = {}
         for (topic, _, committed_only), final in facts.final.items():

@@ -1,12 +1,12 @@
-"""An administrator: changes topics and where they are, and tries again until it is so."""
+"""An administrator, who changes topics and where they are, and tries again until that is done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.sim.clients.client import Client, ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.reading import EARLIEST, LATEST, list_offset
 from millrace.sim.history import DeletionAsked
 from millrace.wire.api_keys import ApiKey
@@ -99,7 +99,7 @@ async def delete_topic(client: Client, name: str) -> None:
 
 
 async def grow_topic(client: Client, name: str, partitions: int) -> None:
-    """Have so many partitions, or more if they are there already."""
+    """Give a topic so many partitions, or leave it as it is if it has more."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=10_000
     )
@@ -114,7 +114,7 @@ async def grow_topic(client: Client, name: str, partitions: int) -> None:
 
 
 async def reassign(client: Client, topic: str, partition: int, replicas: Sequence[int] | None) -> int:
-    """Begin to move a partition, or with None call a move off; the code of the first answer."""
+    """Begin to move a partition, or call a move off with None; return the code of the first answer."""
     request = AlterPartitionReassignmentsRequest(
         topics=[
             ReassignableTopic(
@@ -140,8 +140,8 @@ async def reassign(client: Client, topic: str, partition: int, replicas: Sequenc
 async def delete_records_behind(
     client: Client, topic: str, partition: int, pick: Callable[[int, int], int]
 ) -> int | None:
-    """Delete the records before an offset, which is picked knowing the first one and the end. Where the log
-    begins then; None if it was not done, or nobody answered."""
+    """Delete the records before the offset that `pick` chooses between the start and the end of the log.
+    Return where the log begins then; None if the broker refused or nobody answered."""
     try:
         start = await list_offset(client, topic, partition, EARLIEST)
         end = await list_offset(client, topic, partition, LATEST)
@@ -155,7 +155,7 @@ async def delete_records_behind(
         response: DeleteRecordsResponse = await client.ask(
             leader, ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, request
         )
-    except (Unanswered, ErrorAnswer):
+    except (ConnectionFailed, ErrorAnswer):
         client.forget_leader(topic)
         return None
     (answered,) = response.topics
@@ -167,16 +167,16 @@ async def delete_records_behind(
 
 
 async def elect_preferred_leaders(client: Client) -> None:
-    """Ask once; whoever cannot lead now does not."""
+    """Ask once; a preferred leader that cannot lead now does not."""
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
     try:
         _: ElectLeadersResponse = await client.ask_anybody(ApiKey.ELECT_LEADERS, ELECT_VERSION, request)
-    except Unanswered:
+    except ConnectionFailed:
         return
 
 
 async def set_topic_config(client: Client, topic: str, name: str, value: str | None) -> None:
-    """Set, or with None take back, one setting."""
+    """Set one setting, or take it back with None."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -213,8 +213,8 @@ async def _until_done(
     code: Callable[[Any], int],
     nothing_to_do: ErrorCode,
 ) -> None:
-    """Ask until it is so. That there is nothing to do is no error: an attempt whose answer was lost may have
-    done it."""
+    """Ask until it is done. An answer that there is nothing to do is no error: an attempt whose answer was
+    lost may have done it."""
     while code(await _first_answer(client, api_key, version, request)) not in (ErrorCode.NONE, nothing_to_do):
         await client.pause()
 
@@ -223,5 +223,5 @@ async def _first_answer(client: Client, api_key: ApiKey, version: int, request: 
     while True:
         try:
             return await client.ask_anybody(api_key, version, request)
-        except Unanswered:
+        except ConnectionFailed:
             await client.pause()

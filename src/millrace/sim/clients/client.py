@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace.client.async_connection import AsyncConnection, connect
+from millrace.client.errors import ConnectionFailed, InvalidAnswer
+from millrace.client.opening import ServedVersions, ask_versions
 from millrace.core.errors import MillraceError
-from millrace.sim.clients.connection import REQUEST_TIMEOUT_S, ClientConnection, Unanswered, answer_of
+from millrace.core.override import override
 from millrace.sim.clients.hours import WorkingHours
 from millrace.sim.clock import START_MS
 from millrace.sim.history import Event, History, ServedWithoutLease
@@ -18,13 +21,12 @@ from millrace.sim.loop import SimLoop
 from millrace.sim.registrations import Registrations
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
-from millrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from millrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from millrace.wire.schema_fields import Message
 
+REQUEST_TIMEOUT_S: Final = 10.0
 METADATA_VERSION: Final = 12
-API_VERSIONS_VERSION: Final = 3
 FIND_COORDINATOR_VERSION: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -43,11 +45,34 @@ class ErrorAnswer(MillraceError):
         self.code = ErrorCode(code)
 
 
+class ClientConnection(AsyncConnection):
+    """To one broker. An answer that no client can read is a finding, and no reason to try again."""
+
+    versions: ServedVersions | None = None
+    """What the broker serves, if it was asked."""
+
+    @override
+    def ask(self, api_key: int, version: int, message: Any) -> asyncio.Future[Any]:
+        """In an older version if the broker knows no newer one."""
+        if self.versions is not None:
+            version = self.versions.newest(api_key, 0, version)
+        return super().ask(api_key, version, message)
+
+    @override
+    async def answer_of(self, asked: asyncio.Future[Any], timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        try:
+            return await super().answer_of(asked, timeout_s)
+        except InvalidAnswer as error:
+            raise AssertionError(str(error)) from error
+
+
 @dataclass(slots=True)
 class TopicInfo:
+    """What a client knows of a topic."""
+
     topic_id: bytes
     leaders: dict[int, tuple[int, int]]
-    """By partition, node and leader epoch."""
+    """The leader and its epoch, by partition."""
 
 
 class Client:
@@ -83,7 +108,7 @@ class Client:
         return int(self.loop.time() * 1000)
 
     def wall_ms(self) -> int:
-        """For the timestamps of records; clients' clocks are right."""
+        """The time of day, for the timestamps of records; clients' clocks are right."""
         return START_MS + self.now()
 
     def note(self, event: Event) -> None:
@@ -93,14 +118,14 @@ class Client:
         await asyncio.sleep(self.chance.uniform(least, most))
 
     async def next_turn(self, pause_s: float) -> None:
-        """The end of a pause of about that length, and of the night if there is one."""
+        """Wait for about that long, and through the night if there is one."""
         await asyncio.sleep(self.chance.expovariate(1 / pause_s))
         if not self.hours.is_open:
             await self.hours.until_open()
 
     def served(self, address: Address, asked_at: int, what: str) -> None:
-        """A broker answered as only a leader may. One whose lease had ended before the request left must not
-        have."""
+        """A broker answered as only a leader may, which it must not do if its lease had ended before the
+        request left."""
         gone_at = self._registrations.gone_at(address[0])
         if gone_at is not None and gone_at < asked_at:
             self.note(
@@ -112,13 +137,13 @@ class Client:
     def close(self) -> None:
         connections, self._connections = self._connections, {}
         for connection in connections.values():
-            connection.close()
+            connection.abort()
 
     # Connections.
 
     async def connection(self, address: Address) -> ClientConnection:
         found = self._connections.get(address)
-        if found is not None and not found.is_broken:
+        if found is not None and not found.is_lost:
             return found
         under_way = self._connecting.get(address)
         if under_way is None:
@@ -133,23 +158,17 @@ class Client:
             del self._connecting[address]
 
     async def _connect_once(self, address: Address) -> ClientConnection:
-        try:
-            _, protocol = await self.loop.create_connection(lambda: ClientConnection(self.name), *address)
-        except OSError as error:
-            raise Unanswered(str(error)) from None
-        assert isinstance(protocol, ClientConnection)
+        connection = await connect(lambda name: ClientConnection(name, self.name), *address, timeout_s=None)
         if self._negotiates:
-            request = ApiVersionsRequest(client_software_name="sim", client_software_version="1")
             try:
-                versions: ApiVersionsResponse = await answer_of(
-                    protocol.send(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, request)
+                connection.versions = await connection.answers_to(
+                    ask_versions(connection.address, "sim"), REQUEST_TIMEOUT_S
                 )
-            except Unanswered:
-                protocol.close()
+            except ConnectionFailed:
+                connection.abort()
                 raise
-            protocol.versions = {each.api_key: each.max_version for each in versions.api_keys}
-        self._connections[address] = protocol
-        return protocol
+        self._connections[address] = connection
+        return connection
 
     async def ask(
         self,
@@ -161,10 +180,10 @@ class Client:
     ) -> Any:
         connection = await self.connection(address)
         try:
-            return await answer_of(connection.send(api_key, version, request), timeout_s)
-        except Unanswered:
-            # What comes late must not be taken for the answer to something else.
-            connection.close()
+            return await connection.answer_of(connection.ask(api_key, version, request), timeout_s)
+        except ConnectionFailed:
+            # An answer that comes late must not be taken for the answer to something else.
+            connection.abort()
             raise
 
     async def ask_anybody(self, api_key: int, version: int, request: Message) -> Any:
@@ -172,7 +191,7 @@ class Client:
         address = self.chance.choice(addresses)
         try:
             return await self.ask(address, api_key, version, request)
-        except Unanswered:
+        except ConnectionFailed:
             self._nodes.clear()
             raise
 
@@ -195,7 +214,7 @@ class Client:
             )
 
     async def leader(self, topic: str, partition: int) -> Address:
-        """Raises Unanswered while the partition has no leader that can be found."""
+        """Raises ConnectionFailed while the partition has no leader that can be found."""
         info = self.topics.get(topic)
         if info is None or partition not in info.leaders:
             await self.refresh(topic)
@@ -204,7 +223,7 @@ class Client:
         address = None if node is None else self._nodes.get(node[0])
         if address is None:
             self.forget_leader(topic)
-            raise Unanswered(f"{topic}-{partition} has no leader")
+            raise ConnectionFailed(f"{topic}-{partition} has no leader")
         return address
 
     def forget_leader(self, topic: str) -> None:
@@ -248,6 +267,6 @@ class Client:
         so."""
         try:
             return await self.ask(await self.coordinator(kind, key), api_key, version, request, timeout_s)
-        except Unanswered:
+        except ConnectionFailed:
             self.forget_coordinator(kind, key)
             raise

@@ -1,12 +1,13 @@
-"""A consumer of all partitions of a topic, by itself: it reads on from where it was, while it runs."""
+"""A consumer that reads partitions of a topic without a group, and for as long as it runs goes on from where
+it was."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.sim.clients.client import Client, ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.reading import EARLIEST, fetch, list_offset, visible_records
 from millrace.sim.history import FinalRead, Polled
 from millrace.wire.error_codes import ErrorCode
@@ -16,6 +17,8 @@ WAIT_MS: Final = 2_000
 
 
 class Consumer:
+    """Reads until told to stop."""
+
     def __init__(
         self, client: Client, topic: str, partitions: Sequence[int], *, committed_only: bool, pause_s: float
     ) -> None:
@@ -40,7 +43,7 @@ class Consumer:
             )
             for partition, data in answers.items():
                 await self._take(partition, data)
-        except (Unanswered, ErrorAnswer):
+        except (ConnectionFailed, ErrorAnswer):
             client.forget_leader(self.topic)
             await client.pause()
 
@@ -51,7 +54,7 @@ class Consumer:
             self.positions[partition] = await list_offset(client, self.topic, partition, EARLIEST)
             return
         if data.error_code == ErrorCode.CORRUPT_MESSAGE:
-            # What the disk has destroyed is stepped over, as people do by hand.
+            # The consumer steps over what the disk has destroyed, as people do by hand.
             self._sessions[partition] += 1
             self.positions[partition] += 1
             return
@@ -80,7 +83,7 @@ class Consumer:
 
 
 async def read_everything(client: Client, topic: str, partition: int, *, committed_only: bool) -> None:
-    """Note a partition as it is in the end; waits until it can be read."""
+    """Note what a partition holds in the end; wait until it can be read."""
     records: list[tuple[int, str]] = []
     start = -1
     position = 0
@@ -97,7 +100,7 @@ async def read_everything(client: Client, topic: str, partition: int, *, committ
                 continue
             if data.error_code:
                 raise ErrorAnswer("Fetch", data.error_code)
-        except (Unanswered, ErrorAnswer):
+        except (ConnectionFailed, ErrorAnswer):
             client.forget_leader(topic)
             await client.pause()
             continue
@@ -106,7 +109,7 @@ async def read_everything(client: Client, topic: str, partition: int, *, committ
         )
         records += found.records
         if found.next_offset == position and data.records:
-            # Damaged, and not in quarantine yet.
+            # The records are damaged, and not in quarantine yet.
             await client.pause()
             continue
         if found.next_offset == position:

@@ -1,13 +1,13 @@
-"""A member of a group of the consumer protocol (KIP-848): heartbeats carry what it owns and bring what it
-shall own; a partition is given up before somebody else gets it."""
+"""A member of a group of the consumer protocol (KIP-848). Its heartbeats carry what it owns and bring what it
+shall own; it gives a partition up before another member gets it."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.core.override import override
 from millrace.sim.clients.client import ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.group_member import HEARTBEAT_S, GroupMember, MustJoin
 from millrace.sim.clients.offsets import commit_offsets, fetch_offsets
 from millrace.sim.history import Assigned
@@ -23,7 +23,7 @@ JOINING: Final = 0
 LEAVING: Final = -1
 REBALANCE_TIMEOUT_MS: Final = 20_000
 NEW_MEMBER_CHANCE: Final = 0.1
-"""How often a member that has to join again does so as a new one, and leaves the old one to its session."""
+"""How often a member that has to join again does so as a new one; the session of the old one runs out."""
 _FENCED: Final = (
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -32,6 +32,8 @@ _FENCED: Final = (
 
 
 class ConsumerMember(GroupMember):
+    """A member that speaks the consumer protocol; `_generation` is its member epoch."""
+
     @override
     async def _join(self) -> None:
         self._positions = {}
@@ -62,7 +64,7 @@ class ConsumerMember(GroupMember):
             await client.refresh(self.topic)
             info = client.topics.get(self.topic)
         if info is None:
-            raise Unanswered("the topic is not known yet")
+            raise ConnectionFailed("the topic is not known yet")
         owned = [
             ConsumerGroupHeartbeatRequestTopicPartitions(
                 topic_id=info.topic_id, partitions=list(self._positions)
@@ -85,7 +87,7 @@ class ConsumerMember(GroupMember):
         return answer
 
     async def _reconcile(self, wanted: list[int]) -> bool:
-        """Own what is wanted; whether the coordinator has to be told that something changed."""
+        """Own what is wanted; return whether the coordinator has to hear that something changed."""
         client = self.client
         self._session += 1
         given_up = [partition for partition in self._positions if partition not in wanted]
@@ -116,7 +118,7 @@ class ConsumerMember(GroupMember):
             self._member_id = ""
             try:
                 await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 return
 
     @override
@@ -134,7 +136,7 @@ class ConsumerMember(GroupMember):
             self._unsaved.clear()
         except ErrorAnswer as error:
             if error.code == ErrorCode.STALE_MEMBER_EPOCH:
-                # The next heartbeat brings the present one, and the next commit takes this one along.
+                # The next heartbeat brings the present epoch, and the next commit takes these offsets along.
                 self._heard_at = 0.0
                 return
             if error.code in _FENCED:

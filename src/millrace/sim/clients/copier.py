@@ -1,4 +1,4 @@
-"""Reads one topic and writes another, exactly once: what it wrote and how far it has read are one
+"""Copies one topic into another exactly once: what the copier writes and how far it has read are one
 transaction."""
 
 from __future__ import annotations
@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.sim.clients.client import Client, ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.offsets import NONE_COMMITTED, fetch_offsets
 from millrace.sim.clients.producer import Workload
 from millrace.sim.clients.reading import EARLIEST, fetch, list_offset, visible_records
@@ -25,6 +25,8 @@ def copy_of(target: str, value: str) -> str:
 
 
 class Copier:
+    """Copies until told to stop."""
+
     def __init__(
         self,
         client: Client,
@@ -63,7 +65,7 @@ class Copier:
             except TransactionBroken:
                 self._positions = None
                 await self.session.begin_anew()
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 self.client.forget_leader(self.source)
                 await self.client.pause()
 
@@ -144,8 +146,8 @@ class Copier:
                 )
 
     def _remembered(self, partition: int) -> int:
-        """Where to begin if the broker knows of no offset: it may forget those that are old enough, and then
-        only the copier itself can tell."""
+        """Where to begin if the broker knows of no offset: the broker may forget offsets that are old enough,
+        and then only the copier itself can tell."""
         expire_s = self._offsets_expire_s
         if expire_s is not None and self.client.loop.time() - self._committed_at >= expire_s:
             return self._committed.get(partition, 0)

@@ -1,5 +1,5 @@
-"""A member of a classic group: joins, shares out the partitions if it leads, reads, commits, leaves, comes
-back."""
+"""A member of a classic group: it joins, shares out the partitions if it leads, reads, commits, leaves and
+comes back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from millrace.sim.clients.client import GROUP, Client, ErrorAnswer
-from millrace.sim.clients.connection import REQUEST_TIMEOUT_S, Unanswered
+from millrace.client.errors import ConnectionFailed
+from millrace.sim.clients.client import GROUP, REQUEST_TIMEOUT_S, Client, ErrorAnswer
 from millrace.sim.clients.offsets import commit_offsets, fetch_offsets
 from millrace.sim.clients.reading import EARLIEST, fetch, list_offset, visible_records
 from millrace.sim.history import Assigned, Polled
@@ -26,10 +26,10 @@ from millrace.wire.schema_fields import Message
 SESSION_TIMEOUT_MS: Final = 10_000
 REBALANCE_TIMEOUT_MS: Final = 15_000
 HEARTBEAT_S: Final = 3.0
-"""While it works; at night it says only as often as it must that it is still there."""
+"""How often a member that works says that it is there; at night it does so only as often as it must."""
 HEARTBEATS_PER_SESSION: Final = 3
 LEAVE_CHANCE: Final = 0.01
-"""In each turn."""
+"""How likely a member leaves the group, in each turn."""
 WAIT_MS: Final = 1_000
 PROTOCOL: Final = "sim"
 _REJOIN: Final = (
@@ -50,6 +50,8 @@ class MustJoin(Exception):
 
 
 class GroupMember:
+    """Works for its group until told to stop."""
+
     def __init__(
         self,
         client: Client,
@@ -91,7 +93,7 @@ class GroupMember:
                     await self._turn()
             except MustJoin:
                 continue
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 client.forget_leader(self.topic)
                 await client.pause()
         await self._leave()
@@ -172,7 +174,7 @@ class GroupMember:
             try:
                 committed = await fetch_offsets(client, self.group, self.topic, partitions)
                 self._positions = {partition: max(offset, 0) for partition, offset in committed.items()}
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 await client.pause()
                 await self._heartbeat()
 
@@ -183,7 +185,7 @@ class GroupMember:
             request = LeaveGroupRequest(group_id=self.group, members=[MemberIdentity(member_id=member_id)])
             try:
                 await self._ask(ApiKey.LEAVE_GROUP, 4, request)
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 # The group finds out by itself.
                 return
 
@@ -198,7 +200,8 @@ class GroupMember:
         self._check("Heartbeat", response.error_code)
 
     async def _keep_place(self) -> bool:
-        """Through the night, or leave and come back in the morning; whether it is still a member."""
+        """Stay in the group through the night, or leave it and come back in the morning; return whether it is
+        still a member."""
         hours = self.client.hours
         if self.client.chance.random() < hours.leave_chance:
             await self._leave()

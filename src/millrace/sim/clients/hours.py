@@ -6,7 +6,7 @@ import asyncio
 
 
 class WorkingHours:
-    """Shared by all clients of a run."""
+    """When clients may work. All clients of a run share one."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -20,7 +20,7 @@ class WorkingHours:
         self._opened.set()
 
     def close(self, *, leave_chance: float) -> None:
-        """Each client ends the turn that it is in."""
+        """Send the clients to rest; each ends the turn that it is in."""
         self.is_open = False
         self.leave_chance = leave_chance
         self._opened.clear()

@@ -1,4 +1,4 @@
-"""A group's committed offsets, stored and asked for."""
+"""Stores the committed offsets of a group, and asks for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOVED: Final = (
 
 
 async def fetch_offsets(client: Client, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-    """What is committed, decided transactions only; one attempt."""
+    """Ask once what is committed, by transactions that are decided."""
     asked_at = client.now()
     request = OffsetFetchRequest(
         groups=[
@@ -79,8 +79,8 @@ async def commit_offsets(
     *,
     is_epoch: bool = False,
 ) -> None:
-    """Store how far a member has read; one attempt. `is_epoch`: its generation is a member's own epoch, which
-    is not noted because it cannot be compared with that of others."""
+    """Store how far a member has read, in one attempt. With `is_epoch` the generation is the member's own
+    epoch, which is not noted because it cannot be compared with that of others."""
     asked_at = client.now()
     request = OffsetCommitRequest(
         group_id=group,

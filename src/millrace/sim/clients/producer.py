@@ -1,6 +1,7 @@
-"""An idempotent producer: numbered batches, several on their way at once, sent again until they are answered.
+"""An idempotent producer: it numbers its batches, has several on their way at once, and sends them again
+until they are answered.
 
-A value is never sent under two producer ids, so that nothing it does can make a duplicate.
+It never sends a value under two producer ids, so that nothing it does can make a duplicate.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.sim.clients.client import Client, ErrorAnswer
-from millrace.sim.clients.connection import Unanswered, answer_of
 from millrace.sim.history import Acked, Refused, Sent, SequenceBroken
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -40,6 +41,8 @@ _BROKEN: Final = (
 
 @dataclass(slots=True)
 class Batch:
+    """Values that are sent together, with the number of the first."""
+
     values: tuple[str, ...]
     sequence: int
 
@@ -108,13 +111,13 @@ class IdempotentProducer:
         self._rests_until = self.client.loop.time() + seconds
 
     async def _begin(self) -> None:
-        """Get an identity, and number from 0 with it."""
+        """Get an identity, and number batches from 0 under it."""
         while True:
             try:
                 response: InitProducerIdResponse = await self.client.ask_anybody(
                     ApiKey.INIT_PRODUCER_ID, INIT_VERSION, InitProducerIdRequest(transactional_id=None)
                 )
-            except Unanswered:
+            except ConnectionFailed:
                 await self.client.pause()
                 continue
             if not response.error_code:
@@ -150,7 +153,7 @@ class IdempotentProducer:
         while lane.batches:
             try:
                 is_over = await self._attempt(partition, lane)
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 self.client.forget_leader(self.topic)
                 is_over = False
             if not is_over:
@@ -166,20 +169,20 @@ class IdempotentProducer:
         try:
             for batch in wanted:
                 if answers and batch.sequence % 2:
-                    # Something may happen to the broker between two that are on their way.
+                    # Something may happen to the broker between two batches that are on their way.
                     await asyncio.sleep(BETWEEN_BATCHES_S)
                 request = produce_request(self.topic, partition, self._encode(batch))
-                answers.append(connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, request))
+                answers.append(connection.ask(ApiKey.PRODUCE, PRODUCE_VERSION, request))
             is_over = True
             for batch, answer in zip(wanted, answers, strict=True):
-                result = result_of(await answer_of(answer))
-                # Also what is said of those behind one that was refused: it must fit.
-                if batch in lane.batches and self._settle(partition, lane, batch, result):
+                result = result_of(await connection.answer_of(answer))
+                # Answers to batches behind a refused one are looked at too: they must fit.
+                if batch in lane.batches and self._take_answer(partition, lane, batch, result):
                     client.served(address, asked_at, "Produce")
                 else:
                     is_over = False
-        except Unanswered:
-            connection.close()
+        except ConnectionFailed:
+            connection.abort()
             raise
         finally:
             for answer in answers:
@@ -196,13 +199,15 @@ class IdempotentProducer:
             base_sequence=batch.sequence,
         )
 
-    def _settle(self, partition: int, lane: _Lane, batch: Batch, result: PartitionProduceResponse) -> bool:
+    def _take_answer(
+        self, partition: int, lane: _Lane, batch: Batch, result: PartitionProduceResponse
+    ) -> bool:
         """Note the answer to a batch that waits; False if it has to be sent again."""
         client, code = self.client, ErrorCode(result.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             while lane.batches[0] is not batch:
-                # As librdkafka does: since no number may be left out, those before it are stored, too, though
-                # nobody has said where.
+                # As in librdkafka: since no number may be left out, the batches before this one are stored,
+                # too, though nobody has said where.
                 self._acknowledged(partition, lane.batches.popleft(), -1)
             self._acknowledged(partition, lane.batches.popleft(), result.base_offset)
             return True
@@ -250,14 +255,15 @@ class IdempotentProducer:
         self._give_up()
 
     def _give_up(self) -> None:
-        """What waits may or may not be there; it is not sent again, and another identity goes on."""
+        """Go on under another identity, without the batches that wait: they may or may not be there, and are
+        not sent again."""
         self._is_broken = True
         for lane in self._lanes.values():
             lane.batches.clear()
 
 
 class _Lane:
-    """One partition's batches without an answer."""
+    """The batches of one partition that have no answer yet."""
 
     __slots__ = ("batches", "next_sequence")
 

@@ -1,12 +1,13 @@
-"""From a Fetch answer to what a consumer may see: control batches and aborted transactions left out."""
+"""Fetches, and finds in an answer what a consumer may see: all but control batches and aborted
+transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from millrace.sim.clients.client import Client, ErrorAnswer
-from millrace.sim.clients.connection import REQUEST_TIMEOUT_S, Unanswered
+from millrace.client.errors import ConnectionFailed
+from millrace.sim.clients.client import REQUEST_TIMEOUT_S, Client, ErrorAnswer
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.batch_header import LENGTH_END, OFFSET_AND_LENGTH, BatchHeader
 from millrace.wire.error_codes import ErrorCode
@@ -38,6 +39,8 @@ Visible = tuple[tuple[int, str], ...]
 
 
 class Found(NamedTuple):
+    """What a consumer sees of an answer, and where it goes on."""
+
     records: Visible
     next_offset: int
 
@@ -45,8 +48,8 @@ class Found(NamedTuple):
 def visible_records(
     data: bytes, offset: int, aborted: Sequence[AbortedTransaction] | None, *, committed_only: bool
 ) -> Found:
-    """The records from `offset` on, and where to go on. Every batch's checksum is looked at: a client stops
-    at one that is wrong, and asks again."""
+    """The records from `offset` on, and where to go on. Like any client, it stops at a batch whose checksum
+    is wrong, and asks for that again."""
     records: list[tuple[int, str]] = []
     waiting = sorted(aborted or (), key=lambda each: each.first_offset)
     skipped: dict[int, None] = {}
@@ -93,7 +96,7 @@ async def fetch(
     wait_ms: int,
     with_epoch: bool = True,
 ) -> dict[int, PartitionData]:
-    """One look at partitions, of each leader one after the other; Unanswered or ErrorAnswer if it failed."""
+    """Ask each leader once, one after the other; raises ConnectionFailed or ErrorAnswer."""
     by_leader: dict[tuple[str, int], list[int]] = {}
     for partition in positions:
         by_leader.setdefault(await client.leader(topic, partition), []).append(partition)
@@ -101,7 +104,7 @@ async def fetch(
     for address, partitions in by_leader.items():
         info = client.topics.get(topic)
         if info is None:
-            raise Unanswered("the leaders have changed")
+            raise ConnectionFailed("the leaders have changed")
         request = FetchRequest(
             max_wait_ms=wait_ms if len(by_leader) == 1 else 0,
             min_bytes=1,

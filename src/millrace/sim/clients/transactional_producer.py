@@ -1,13 +1,13 @@
-"""Transactions over several partitions, some aborted, some left in the middle, and now and then the late
-requests of a predecessor that was believed dead."""
+"""Writes transactions over several partitions, aborts some, leaves some in the middle, and now and then sends
+the late requests of a predecessor that was believed dead."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.sim.clients.client import TRANSACTION, Client, ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.producer import Workload
 from millrace.sim.clients.transactions import Place, TransactionalSession, TransactionBroken
 from millrace.sim.history import FencedItself, LateBatchStored, LateEndAccepted, Sent
@@ -26,6 +26,8 @@ EMPTY_ABORT_CHANCE: Final = 0.1
 
 
 class TransactionalProducer:
+    """Writes transactions until told to stop."""
+
     def __init__(
         self, client: Client, places: Sequence[Place], workload: Workload, *, is_new: bool, timeout_ms: int
     ) -> None:
@@ -37,7 +39,7 @@ class TransactionalProducer:
         self.ended_count = 0
         self._next_value = 0
         self._last_identity: tuple[int, int] | None = None
-        """Under which the last transaction was ended."""
+        """The identity under which the last transaction ended."""
 
     async def run(self) -> None:
         await self.session.begin_anew()
@@ -89,7 +91,7 @@ class TransactionalProducer:
             response: EndTxnResponse = await client.ask_coordinator(
                 TRANSACTION, session.transactional_id, ApiKey.END_TXN, END_VERSION, request
             )
-        except (Unanswered, ErrorAnswer):
+        except (ConnectionFailed, ErrorAnswer):
             return
         if not response.error_code:
             client.note(
@@ -99,7 +101,7 @@ class TransactionalProducer:
             )
 
     async def _abort_nothing(self) -> None:
-        """As a program does that fails before it has written anything (F18)."""
+        """Abort as a program does that fails before it has written anything (F18)."""
         session = self.session
         session.begin()
         try:
@@ -138,9 +140,9 @@ class TransactionalProducer:
             await late.produce_once(place, [value], session.next_sequence(place))
         except ErrorAnswer:
             return
-        except Unanswered:
-            # It may still be on its way. With the old protocol only a new epoch keeps it out for good, and
-            # clients ask for one.
+        except ConnectionFailed:
+            # The batch may still be on its way. With the old protocol only a new epoch keeps it out for good,
+            # and clients ask for one.
             await session.begin_anew()
             return
         if identity == (session.producer_id, session.epoch):

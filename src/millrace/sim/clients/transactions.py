@@ -1,7 +1,7 @@
 """A transactional producer's dealings with its coordinator and the leaders, one transaction after the other.
 
-Both protocols of Kafka: `is_new` bumps the epoch with every transaction and lets a Produce add its
-partitions; the old one adds them by a request of its own and keeps the epoch.
+It speaks both protocols of Kafka. With `is_new` every transaction has the next epoch, and a Produce adds its
+partition by itself; in the old protocol a request of its own adds partitions, and the epoch stays.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.core.errors import MillraceError
 from millrace.sim.clients.client import GROUP, TRANSACTION, Client, ErrorAnswer
-from millrace.sim.clients.connection import Unanswered
 from millrace.sim.clients.producer import produce_request, result_of
 from millrace.sim.history import Acked, Sent, TransactionEnded
 from millrace.wire.api_keys import ApiKey
@@ -34,7 +34,8 @@ from millrace.wire.records import Record, build_batch
 from millrace.wire.schema_fields import Message
 
 ATTEMPTS_MAX: Final = 60
-"""Of one step. After so many the producer gives the transaction up, as a client's delivery timeout does."""
+"""After so many attempts at one step the producer gives the transaction up, as a client's delivery timeout
+does."""
 _COORDINATOR_MOVED: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -59,19 +60,19 @@ class TransactionalSession:
         self.producer_id = -1
         self.epoch = -1
         self.number = 0
-        """Of the present transaction, or of the last one."""
+        """The number of the present transaction, or of the last one."""
         self._sequences: dict[Place, int] = {}
         self._added: dict[Place, None] = {}
 
     async def begin_anew(self) -> None:
-        """Get an identity; what an earlier one left open is aborted by that."""
+        """Get an identity, which aborts what an earlier one left open."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms
         )
         while True:
             try:
                 response: InitProducerIdResponse = await self._ask(ApiKey.INIT_PRODUCER_ID, 5, request)
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 await self.client.pause()
                 continue
             if not response.error_code:
@@ -85,7 +86,7 @@ class TransactionalSession:
         self._added.clear()
 
     async def write(self, place: Place, values: Sequence[str]) -> None:
-        """One batch into the transaction; TransactionBroken if that cannot be done."""
+        """Write one batch into the transaction; raises TransactionBroken if that cannot be done."""
         client = self.client
         topic, partition = place
         for value in values:
@@ -105,7 +106,7 @@ class TransactionalSession:
         for _ in range(ATTEMPTS_MAX):
             try:
                 offset = await self.produce_once(place, values, sequence)
-            except Unanswered:
+            except ConnectionFailed:
                 client.forget_leader(topic)
                 await client.pause()
                 continue
@@ -137,7 +138,7 @@ class TransactionalSession:
             )
 
     async def produce_once(self, place: Place, values: Sequence[str], sequence: int) -> int:
-        """One attempt; the base offset, or ErrorAnswer."""
+        """Make one attempt; return the base offset or raise ErrorAnswer."""
         client = self.client
         now_ms = client.wall_ms()
         batch = build_batch(
@@ -176,7 +177,7 @@ class TransactionalSession:
                 response: AddPartitionsToTxnResponse = await self._ask(
                     ApiKey.ADD_PARTITIONS_TO_TXN, 3, request
                 )
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 await self.client.pause()
                 continue
             (topic,) = response.results_by_topic_v3_and_below
@@ -188,7 +189,7 @@ class TransactionalSession:
         raise TransactionBroken("a partition could not be added")
 
     async def commit_offsets(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """How far a group has read, as a part of the transaction."""
+        """Store how far a group has read, as a part of the transaction."""
         if not self.is_new:
             await self._add_offsets(group)
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -210,7 +211,7 @@ class TransactionalSession:
                 response: TxnOffsetCommitResponse = await self.client.ask_coordinator(
                     GROUP, group, ApiKey.TXN_OFFSET_COMMIT, 5 if self.is_new else 3, request
                 )
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 await self.client.pause()
                 continue
             codes = [each.error_code for topic in response.topics for each in topic.partitions]
@@ -233,7 +234,7 @@ class TransactionalSession:
         for _ in range(ATTEMPTS_MAX):
             try:
                 response: AddOffsetsToTxnResponse = await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, request)
-            except (Unanswered, ErrorAnswer):
+            except (ConnectionFailed, ErrorAnswer):
                 await self.client.pause()
                 continue
             if not response.error_code:
@@ -243,7 +244,8 @@ class TransactionalSession:
         raise TransactionBroken("a group's offsets could not be added")
 
     async def end(self, *, commit: bool) -> str:
-        """End the transaction and note how; TransactionBroken if the identity is of no use afterwards."""
+        """End the transaction and note how; raises TransactionBroken if the identity is of no use
+        afterwards."""
         was_unanswered = False
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -254,7 +256,7 @@ class TransactionalSession:
         while True:
             try:
                 response: EndTxnResponse = await self._ask(ApiKey.END_TXN, 5 if self.is_new else 4, request)
-            except Unanswered:
+            except ConnectionFailed:
                 was_unanswered = True
                 await self.client.pause()
                 continue
@@ -268,8 +270,8 @@ class TransactionalSession:
                 self._look_at(code)
                 await self.client.pause()
                 continue
-            # It was ended by somebody else; whether this commit came before that is not known if an answer
-            # was lost.
+            # Somebody else ended the transaction. If an answer was lost, nobody knows whether this commit
+            # came before that.
             self.note_end("unknown" if commit and was_unanswered else "abort")
             raise TransactionBroken(f"EndTxn: {code.name}")
         self.note_end("commit" if commit else "abort")
@@ -298,7 +300,7 @@ class TransactionalSession:
         )
 
     def _check(self, code: int) -> None:
-        """Raise unless it is worth trying again."""
+        """Raise TransactionBroken unless it is worth trying again."""
         self._look_at(code)
         if code and not ErrorCode(code).retriable:
             raise TransactionBroken(ErrorCode(code).name)

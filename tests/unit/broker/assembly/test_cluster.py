@@ -57,7 +57,7 @@ def test_only_a_broker_of_a_cluster_tells_of_its_machine(tmp_path: Path) -> None
 def test_a_broker_has_its_place_alone_or_among_others(tmp_path: Path, is_clustered: bool) -> None:
     ground = ground_of(tmp_path, CLUSTERED if is_clustered else {})
     storage = build_storage(ground)
-    metadata = cast("Metadata", SimpleNamespace(image=EMPTY))
+    metadata = cast("Metadata", SimpleNamespace(image=EMPTY, declare_dead=None))
     knowledge = Knowledge(metadata, cast("Store", None), [])
     broker = describe_broker(ground, [])
     roles = Neighbours(ground, metadata, storage).replication if is_clustered else None

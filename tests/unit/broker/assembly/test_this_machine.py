@@ -66,6 +66,6 @@ def test_log_files_leave_descriptors_for_connections(tmp_path: Path, limit: str,
 @pytest.mark.usefixtures("collector")
 def test_what_lasts_is_not_looked_at_again_by_the_collector(tmp_path: Path) -> None:
     frozen = gc.get_freeze_count()
-    of_this_machine(alone(tmp_path)).settle()
+    of_this_machine(alone(tmp_path)).on_built()
     assert gc.get_freeze_count() > frozen
     assert gc.get_threshold() == GC_THRESHOLDS

@@ -30,6 +30,7 @@ from millrace.log.config import LogConfig
 from millrace.log.directories.log_directories import LogDirectories
 from millrace.log.directories.log_directory import LogDirectory
 from millrace.log.disk.volume import DiskVolume
+from millrace.log.partition.partition_log import PartitionLog
 from millrace.metadata.commands import Policy
 from millrace.metadata.config_definitions import BrokerLayers, TopicSettings
 from millrace.metadata.image import BrokerState, TopicState
@@ -70,6 +71,7 @@ class Replicas:
         self._partitions = partitions
         self._directories = directories
         self.leadership_changed = leadership_changed
+        directories.tell_of_moves(self._moved)
 
     async def start(self, topic: TopicState, partitions: Sequence[int], settings: TopicSettings) -> None:
         for index in partitions:
@@ -95,6 +97,11 @@ class Replicas:
         for index in list(self._partitions.by_id.get(topic_id, ())):
             self._partitions.remove(TopicPartition(name, index))
             self._directories.delete(TopicPartition(name, index))
+
+    def _moved(self, original: PartitionLog, copy: PartitionLog) -> None:
+        partition = self._partitions.find(*original.topic_partition)
+        assert partition is not None, original.topic_partition
+        partition.replace_log(copy)
 
 
 class Broker:

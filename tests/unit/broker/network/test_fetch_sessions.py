@@ -119,14 +119,15 @@ def test_a_session_goes_on_for_its_only_partition() -> None:
     plan = known.plan(request(("t", 0, 5)), uses_topic_ids=False, now_ms=1)
     (target,), session = plan.targets, plan.session
     assert session is not None
-    assert not known.goes_on(session, 2, target, 2), "another epoch"
-    assert known.goes_on(session, 1, target, 2)
+    assert not known.is_next(session, 2, target), "another epoch"
+    assert known.is_next(session, 1, target)
+    session.used(2)
     assert (session.epoch, session.last_used_ms) == (2, 2)
-    assert not known.goes_on(session, 1, target, 3), "an epoch of before"
+    assert not known.is_next(session, 1, target), "an epoch of before"
 
     both = request(("t", 1, 0), session_id=session.session_id, epoch=2)
     known.plan(both, uses_topic_ids=False, now_ms=3)
-    assert not known.goes_on(session, 3, target, 4), "no longer the only partition"
+    assert not known.is_next(session, 3, target), "no longer the only partition"
 
     known.plan(request(session_id=session.session_id, epoch=-1), uses_topic_ids=False, now_ms=5)
-    assert not known.goes_on(session, 3, target, 6), "ended"
+    assert not known.is_next(session, 3, target), "ended"

@@ -33,11 +33,18 @@ class Peer:
         self.connection.buffer_updated(len(frame))
 
 
+def _waiting(connection: Connection) -> Slot:
+    """The place of a request that is answered later."""
+    slot = Slot(connection)
+    connection.take_place(slot)
+    return slot
+
+
 def test_answers_of_another_connection_leave_in_one_piece_after_its_consumer_was_answered() -> None:
     order: list[str] = []
     slots: list[Slot] = []
     wakeups = Wakeups()
-    handlers: list[Handler] = [lambda connection: slots.append(connection.reserve())]
+    handlers: list[Handler] = [lambda connection: slots.append(_waiting(connection))]
     server = _server(wakeups, handlers)
     producer, follower = Peer(server), Peer(server)
 
@@ -49,19 +56,19 @@ def test_answers_of_another_connection_leave_in_one_piece_after_its_consumer_was
         for number, slot in enumerate(slots):
             slot.complete(b"answer %d;" % number)
         wakeups.add(lambda: order.append(f"consumer after {len(producer.transport.writes)}"))
-        connection.send(b"to the follower")
+        connection.complete(Slot(connection), b"to the follower")
 
     handlers[0] = commit
     follower.receive(FRAME)
     assert producer.transport.writes == [b"answer 0;answer 1;answer 2;"]
     assert follower.transport.writes == [b"to the follower"]
     assert order == ["consumer after 0"]
-    assert not wakeups.holds_back(producer.connection)
+    assert not wakeups._is_handling
 
 
 def test_an_answer_that_nobody_collects_leaves_at_once() -> None:
     slots: list[Slot] = []
-    server = _server(Wakeups(), [lambda connection: slots.append(connection.reserve())])
+    server = _server(Wakeups(), [lambda connection: slots.append(_waiting(connection))])
     producer = Peer(server)
     producer.receive(FRAME)
     slots[0].complete(b"answer")
@@ -70,7 +77,7 @@ def test_an_answer_that_nobody_collects_leaves_at_once() -> None:
 
 def test_a_connection_with_too_many_waiting_requests_is_read_again_when_half_of_them_are_answered() -> None:
     slots: list[Slot] = []
-    server = _server(Wakeups(), [lambda connection: slots.append(connection.reserve())])
+    server = _server(Wakeups(), [lambda connection: slots.append(_waiting(connection))])
     producer = Peer(server)
     for _ in range(SLOTS_MAX):
         assert producer.transport.is_reading
@@ -91,9 +98,9 @@ LARGE = bytes(128 * 1024)
 def _waiting_fetch_with_answers_behind_it(server: Any, handlers: list[Handler]) -> tuple[Peer, Slot]:
     slots: list[Slot] = []
     peer = Peer(server)
-    handlers[0] = lambda connection: slots.append(connection.reserve())
+    handlers[0] = lambda connection: slots.append(_waiting(connection))
     peer.receive(FRAME)
-    handlers[0] = lambda connection: connection.send(LARGE)
+    handlers[0] = lambda connection: connection.complete(Slot(connection), LARGE)
     return peer, slots[0]
 
 
@@ -132,12 +139,28 @@ def test_small_answers_behind_a_waiting_one_are_bounded_by_their_number_alone() 
     handlers: list[Handler] = [lambda _connection: None]
     server = _server(Wakeups(), handlers)
     peer, fetch = _waiting_fetch_with_answers_behind_it(server, handlers)
-    handlers[0] = lambda connection: connection.send(b"small")
+    handlers[0] = lambda connection: connection.complete(Slot(connection), b"small")
     for _ in range(20):
         peer.receive(FRAME)
     assert server.request_memory.held_bytes == 0
     fetch.complete(b"records")
     assert b"".join(peer.transport.writes) == b"records" + 20 * b"small"
+
+
+def test_answers_to_versions_that_are_not_served_are_bounded_by_their_number_too() -> None:
+    """They take another way out than those of a handler, and queue behind the same waiting request."""
+    handlers: list[Handler] = [lambda _connection: None]
+    server = _server(Wakeups(), handlers)
+    server.receive_buffer = memoryview(bytearray(1 << 16))
+    server.dispatcher.find = lambda _key, _version: None
+    server.answer_unserved = lambda _key, _version, _correlation_id: b"small"
+    peer, fetch = _waiting_fetch_with_answers_behind_it(server, handlers)
+    unserved = struct.pack(">ihhih", 10, 1, 9, 7, -1)
+    peer.receive(3 * SLOTS_MAX * unserved)
+    assert not peer.transport.is_reading
+    assert len(peer.connection._slots) == SLOTS_MAX
+    fetch.complete(b"records")
+    assert b"".join(peer.transport.writes).startswith(b"records" + SLOTS_MAX // 2 * b"small")
 
 
 def test_many_connections_together_hold_answers_in_a_part_of_the_budget_only() -> None:

@@ -103,7 +103,7 @@ def test_what_cannot_be_told_now_is_told_later(
     world.reports.failures_left = 1
     world.run(fail=True)
     assert world.reports.told == [{TOPIC_ID: [PARTITION.partition]}]
-    assert "cannot be told yet" in caplog.text
+    assert "cannot be reported yet" in caplog.text
 
 
 def test_what_the_registration_has_told_is_not_told_again(world: World) -> None:

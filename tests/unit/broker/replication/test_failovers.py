@@ -9,7 +9,7 @@ from millrace.core.ids import NodeId
 from millrace.metadata.commands import BeginStop, Policy, RegisterBroker, UnregisterBroker
 from millrace.metadata.fold import fold
 from millrace.metadata.image import EMPTY, Image
-from millrace.metadata.leadership import settle_partitions
+from millrace.metadata.leadership import assign_leaders
 from millrace.metadata.store import ChangeBatch, KeyChange, LeaseId
 from tests.unit.metadata.virtual_time import run_virtually
 from tests.unit.metadata.worlds import apply, broker, new_topic
@@ -20,8 +20,8 @@ def three_brokers() -> Image:
     return apply(image, new_topic("t", 1, assignments={0: [1, 2], 1: [3, 1]}))
 
 
-def settled(image: Image) -> Image:
-    updates = settle_partitions(image, image.topics.values(), Policy())
+def with_leaders(image: Image) -> Image:
+    updates = assign_leaders(image, image.topics.values(), Policy())
     revision = image.revision + 1
     changes = tuple(KeyChange(update.put().key, update.put().value, revision) for update in updates)
     return fold(image, ChangeBatch(revision, changes))
@@ -34,30 +34,30 @@ class World:
         self.failovers = Failovers(lambda: self.image, lambda: self.is_probing)
 
 
-def test_nobody_waits_while_all_is_well_or_all_is_settled() -> None:
+def test_nobody_waits_while_all_is_well_or_has_leaders_again() -> None:
     world = World()
     assert not world.failovers.is_under_way()
     world.image = apply(world.image, UnregisterBroker(NodeId(1), "first"))
     assert world.failovers.is_under_way()
-    world.image = settled(world.image)
+    world.image = with_leaders(world.image)
     assert not world.failovers.is_under_way()
 
 
 def test_a_partition_that_nobody_else_can_lead_holds_nobody_up() -> None:
     world = World()
     for node_id in (1, 3):
-        world.image = settled(apply(world.image, UnregisterBroker(NodeId(node_id), "first")))
+        world.image = with_leaders(apply(world.image, UnregisterBroker(NodeId(node_id), "first")))
     assert world.image.topics["t"].partitions[1].leader == -1
     assert not world.failovers.is_under_way()
 
 
 def test_a_leader_about_to_stop_is_noticed_also_while_another_broker_is_down() -> None:
     world = World()
-    world.image = settled(apply(world.image, UnregisterBroker(NodeId(3), "first")))
+    world.image = with_leaders(apply(world.image, UnregisterBroker(NodeId(3), "first")))
     assert not world.failovers.is_under_way()
     world.image = apply(world.image, BeginStop(NodeId(1), "first"))
     assert world.failovers.is_under_way()
-    world.image = settled(world.image)
+    world.image = with_leaders(world.image)
     assert not world.failovers.is_under_way()
 
 
@@ -89,18 +89,18 @@ def test_the_wait_ends_when_it_takes_too_long() -> None:
 def test_a_crowd_that_waits_looks_no_more_often_than_one() -> None:
     """In a failover all clients ask at once, and the loop has other work to do."""
     looks = 0
-    settled_s = 0.0
+    probing_until_s = 0.0
 
     def is_probing() -> bool:
         nonlocal looks
         looks += 1
-        return asyncio.get_running_loop().time() < settled_s
+        return asyncio.get_running_loop().time() < probing_until_s
 
     async def body() -> list[float]:
-        nonlocal settled_s
+        nonlocal probing_until_s
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        settled_s = started_s + 0.1
+        probing_until_s = started_s + 0.1
         failovers = Failovers(three_brokers, is_probing)
 
         async def wait() -> float:

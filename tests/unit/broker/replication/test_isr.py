@@ -195,9 +195,9 @@ def test_a_store_that_is_away_is_complained_of_once_until_something_changes(
     leader.register(ME, OTHER)
     leader.keep_isr(lambda: leader.lead((ME, FOLLOWER)))
     assert [in_sync for in_sync, _ in leader.asked] == [(ME,)], "it is told when it is back"
-    said = [record.getMessage() for record in caplog.records if "told" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "be changed" in record.getMessage()]
     assert said == [
-        "the in-sync replicas cannot be told: it is away",
-        "the in-sync replicas cannot be told: it has no leader",
-        "the in-sync replicas can be told again",
+        "the in-sync replicas cannot be changed now: it is away",
+        "the in-sync replicas cannot be changed now: it has no leader",
+        "the in-sync replicas can be changed again",
     ]

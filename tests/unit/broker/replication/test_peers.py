@@ -10,6 +10,7 @@ import pytest
 from typing_extensions import override
 
 from millrace.broker.replication.peers import CALL_TIMEOUT_S, Lane, PeerConnection, Peers, PeerUnreachable
+from millrace.client.errors import NobodyListens
 from millrace.core.ids import NodeId
 from millrace.metadata.image import EMPTY, BrokerState, Endpoint, Image
 from millrace.wire.api_keys import ApiKey
@@ -24,12 +25,14 @@ class SilentTransport:
 
     def __init__(self, connection: PeerConnection) -> None:
         self._connection = connection
+        self._is_aborted = False
 
     def write(self, _data: bytes) -> None:
         """Into nowhere."""
 
     def abort(self) -> None:
-        if not self._connection.is_lost:
+        if not self._is_aborted:
+            self._is_aborted = True
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
 
 
@@ -44,7 +47,7 @@ class SilentPeers(Peers):
 
     @override
     async def _connect(self, broker: BrokerState) -> PeerConnection:
-        connection = PeerConnection(broker.node_id, broker.incarnation, "broker-1")
+        connection = PeerConnection(broker.node_id, broker.incarnation, "peer:9092", "broker-1")
         connection.connection_made(cast("asyncio.BaseTransport", SilentTransport(connection)))
         self.opened.append(connection)
         return connection
@@ -99,7 +102,8 @@ def test_a_connection_without_answers_is_not_used_again() -> None:
 
     async def scenario() -> None:
         peers = SilentPeers()
-        with pytest.raises(PeerUnreachable, match=f"no answer within {CALL_TIMEOUT_S:g} s"):
+        words = f"^broker 2 cannot be reached: peer:9092 gave no answer within {CALL_TIMEOUT_S:g} s$"
+        with pytest.raises(PeerUnreachable, match=words):
             await peers.ask()
         await asyncio.sleep(0)
         waiting = asyncio.get_running_loop().create_task(peers.ask())
@@ -136,14 +140,29 @@ def test_what_may_wait_for_long_has_a_connection_of_its_own() -> None:
 
 def test_the_listener_between_brokers_is_found_however_its_name_is_written() -> None:
     """The names in `listeners` count in capitals, as in Kafka."""
-    endpoints = (Endpoint("CLIENT", "one", 1, "PLAINTEXT"), Endpoint("INTERNAL", "two", 2, "PLAINTEXT"))
-    broker = BrokerState(node_id=PEER, incarnation="first-run", rack=None, endpoints=endpoints)
 
     async def nobody_dies(_node_id: NodeId, _incarnation: str) -> None:
         raise AssertionError("nobody is dead")
 
-    peers = Peers(lambda: EMPTY, node_id=ME, listener="internal", declare_dead=nobody_dies)
-    assert peers._endpoint(broker).host == "two"
+    async def scenario() -> str:
+        listening = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        endpoints = (
+            Endpoint("CLIENT", "127.0.0.1", 1, "PLAINTEXT"),
+            Endpoint("INTERNAL", "127.0.0.1", port, "PLAINTEXT"),
+        )
+        broker = BrokerState(node_id=PEER, incarnation="first-run", rack=None, endpoints=endpoints)
+        image = replace(EMPTY, brokers={PEER: broker})
+        peers = Peers(lambda: image, node_id=ME, listener="internal", declare_dead=nobody_dies)
+        connection = await peers.open(PEER)
+        connection.abort()
+        peers.stop()
+        listening.close()
+        # The transport closes its socket in the next turn.
+        await asyncio.sleep(0)
+        return connection.address.replace(str(port), "its port")
+
+    assert asyncio.run(scenario()) == "127.0.0.1:its port"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +180,7 @@ def test_answers_may_be_as_large_as_settings_allow_but_must_be_answers(
     """A follower that fetches half a gigabyte at a time would connect again and again, and never catch up."""
 
     async def scenario() -> None:
-        connection = PeerConnection(PEER, "first-run", "broker-1")
+        connection = PeerConnection(PEER, "first-run", "peer:9092", "broker-1")
         connection.connection_made(cast("asyncio.BaseTransport", SilentTransport(connection)))
         connection.get_buffer(-1)[: len(beginning)] = beginning
         connection.buffer_updated(len(beginning))
@@ -193,8 +212,8 @@ class DoorPeers(Peers):
     async def _connect(self, broker: BrokerState) -> PeerConnection:
         await asyncio.sleep(0.001)
         if not self.is_open:
-            raise ConnectionRefusedError(111, "refused")
-        return PeerConnection(broker.node_id, broker.incarnation, "broker-1")
+            raise NobodyListens("peer:9092", "refused")
+        return PeerConnection(broker.node_id, broker.incarnation, "peer:9092", "broker-1")
 
     async def loses_a_connection(self) -> None:
         self.suspect(PEER)

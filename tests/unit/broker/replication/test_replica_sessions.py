@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -53,6 +53,22 @@ class Witness:
 
     def suspect(self, node_id: int) -> None:
         self.suspects.append(node_id)
+
+
+class Waiting:
+    """A fetch that waits, and says when it would be answered."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def wake(self) -> None:
+        self._tell("soon")
+
+    def wake_later(self) -> None:
+        self._tell("later")
+
+    def send_now(self) -> None:
+        self._tell("now")
 
 
 class Leader:
@@ -173,17 +189,14 @@ def test_a_waiting_fetch_is_woken_by_an_append_at_once_and_by_the_high_watermark
     session = leader.enter(None, asked(0))
     leader.read(session)
     calls: list[str] = []
-    session.wait(
-        wake=lambda: calls.append("now"),
-        wake_later=lambda: calls.append("soon"),
-        release=lambda: calls.append("released"),
-    )
+    session.waiting = Waiting(calls.append)
     leader.append(b"a")
     leader.append(b"b")
-    assert calls == ["now"], "the second append finds it awake"
-    session.has_high_watermark(next(iter(session.targets.values())))
-    leader.sessions.release(FOLLOWER)
-    assert calls == ["now", "soon", "released"]
+    assert calls == ["soon"], "the second append finds it awake"
+    (target,) = session.targets.values()
+    target.high_watermark_moved()
+    leader.enter(session, asked(0))
+    assert calls == ["soon", "later", "now"], "an answer goes before the next request is looked at"
 
 
 def test_where_the_log_begins_is_told_until_the_follower_has_heard_it(leader: Leader) -> None:
@@ -376,17 +389,18 @@ def test_a_follower_that_is_behind_is_held_to_the_rate_and_woken_when_there_is_m
         loop = asyncio.get_running_loop()
         started = loop.time()
         session, offset, answers = None, 0, 0
+        woken = asyncio.Event()
+        waiting = Waiting(lambda when: woken.set() if when == "soon" else None)
         while offset < 10:
             question = asked(offset, leader_epoch=LEADER_EPOCH + 1)
             session = leader.enter(session, question._replace(max_bytes=size))
-            woken = asyncio.Event()
             while not (read := leader.read(session)):
                 answers += 1
-                session.wait(wake=woken.set, wake_later=lambda: None, release=lambda: None)
+                session.waiting = waiting
                 leader.append(b"more")
                 assert not woken.is_set(), "what is appended meanwhile wakes nobody"
                 await woken.wait()
-                session.wait_over()
+                session.waiting = None
                 woken.clear()
             assert read[0].records is not None
             offset += 1

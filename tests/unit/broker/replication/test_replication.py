@@ -36,7 +36,7 @@ SETTINGS = ReplicationSettings(
 class World:
     def __init__(self) -> None:
         self.disks = Disks(SimVolume(random.Random(1)))
-        self.metadata = SimpleNamespace(image=self._image())
+        self.metadata = SimpleNamespace(image=self._image(), declare_dead=None)
         self.partitions = Partitions()
         self.partition = Partition(PARTITION, TOPIC_ID, self.disks.log(), TopicStats(), lambda _: None)
         self.partitions.add(self.partition)

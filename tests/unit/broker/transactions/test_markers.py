@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from millrace.broker.transactions.markers import Gone, Markers, NotHere, Settled
+from millrace.broker.transactions.markers import Markers, NotHere
+from millrace.broker.transactions.remote_transactions import MarkerReport, PartitionGone
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicPartition
 from millrace.groups.service import OFFSETS_TOPIC
@@ -35,10 +36,10 @@ class Others:
         return self.leader_id
 
     def write_marker(
-        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, settled: Settled
+        self, leader_id: NodeId, place: TopicPartition, marker: EndMarker, report: MarkerReport
     ) -> None:
         self.sent.append((leader_id, place, marker))
-        settled(NotHere(place))
+        report(NotHere(place))
 
 
 class Bench:
@@ -53,7 +54,7 @@ class Bench:
         self.markers = Markers(
             self.broker.metadata, services.partitions, self.broker.groups, FixedClock(), self.others
         )
-        self.settled: list[MillraceError | None] = []
+        self.reports: list[MillraceError | None] = []
         self.written: list[bool] = []
         found = services.partitions.find(*PLACE)
         assert found is not None
@@ -68,7 +69,7 @@ class Bench:
         self.broker.run(work())
 
     def write(self, marker: EndMarker = MARKER, place: TopicPartition = PLACE) -> None:
-        self.markers.write(place, marker, self.settled.append)
+        self.markers.write(place, marker, self.reports.append)
 
     def is_done(self, marker: EndMarker = MARKER, place: TopicPartition = PLACE) -> bool:
         """As the coordinator hears it."""
@@ -95,7 +96,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_a_marker_ends_the_transaction_and_is_told_at_once_where_nobody_has_to_follow(bench: Bench) -> None:
     async def work() -> None:
         bench.write()
-        assert bench.settled == [None]
+        assert bench.reports == [None]
 
     bench.run(work)
     assert bench.partition.log.log_end_offset == 2
@@ -108,7 +109,7 @@ def test_a_marker_that_is_there_from_an_earlier_attempt_is_not_written_again(ben
         bench.write()
 
     bench.run(work)
-    assert bench.settled == [None, None]
+    assert bench.reports == [None, None]
     assert bench.partition.log.log_end_offset == 2
 
 
@@ -118,9 +119,9 @@ def test_a_marker_counts_when_the_followers_have_it_also_one_from_before(bench: 
         bench.with_follower(1, 2)
         for _ in range(attempts):
             bench.write()
-        assert bench.settled == []
+        assert bench.reports == []
         bench.partition.replica_fetched(2, broker_epoch=1, offset=2, log_start_offset=0, now_ms=1)
-        assert bench.settled == [None] * attempts
+        assert bench.reports == [None] * attempts
 
     bench.run(work)
 
@@ -132,7 +133,7 @@ def test_who_waits_for_a_marker_is_told_when_another_broker_leads(bench: Bench) 
         bench.partition.follow(2, 2)
 
     bench.run(work)
-    assert [type(error) for error in bench.settled] == [NotHere]
+    assert [type(error) for error in bench.reports] == [NotHere]
 
 
 def test_a_partition_that_another_broker_leads_is_told_from_one_that_is_gone(bench: Bench) -> None:
@@ -143,7 +144,7 @@ def test_a_partition_that_another_broker_leads_is_told_from_one_that_is_gone(ben
         bench.write(place=TopicPartition("nothing", 0))
 
     bench.run(work)
-    assert [type(error) for error in bench.settled] == [NotHere, Gone, Gone]
+    assert [type(error) for error in bench.reports] == [NotHere, PartitionGone, PartitionGone]
 
 
 def test_a_late_marker_is_refused_and_changes_nothing(bench: Bench) -> None:
@@ -151,7 +152,7 @@ def test_a_late_marker_is_refused_and_changes_nothing(bench: Bench) -> None:
         bench.write(MARKER._replace(epoch=0))
 
     bench.run(work)
-    assert [type(error) for error in bench.settled] == [ProducerFenced]
+    assert [type(error) for error in bench.reports] == [ProducerFenced]
     assert bench.partition.log.log_end_offset == 1
 
 
@@ -159,10 +160,10 @@ def test_a_peer_hears_at_once_of_a_partition_in_which_nothing_can_be_committed(b
     async def work() -> None:
         bench.with_follower(1)
         bench.partition.require_replicas(min_insync=2)
-        bench.markers.write_for_peer(PLACE, MARKER, bench.settled.append)
+        bench.markers.write_for_peer(PLACE, MARKER, bench.reports.append)
 
     bench.run(work)
-    assert [type(error) for error in bench.settled] == [NotEnoughReplicas]
+    assert [type(error) for error in bench.reports] == [NotEnoughReplicas]
     assert bench.partition.log.log_end_offset == 1
 
 
@@ -195,5 +196,5 @@ def test_the_marker_of_offsets_goes_through_their_groups(bench: Bench) -> None:
         bench.write(place=place)
 
     bench.run(work)
-    assert bench.settled == [None]
+    assert bench.reports == [None]
     assert offsets.log.log_end_offset == end_offset + 1

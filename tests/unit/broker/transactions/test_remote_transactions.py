@@ -74,7 +74,7 @@ async def turns() -> None:
 class World:
     def __init__(self) -> None:
         self.peers = SlowPeers()
-        self.settled: list[MillraceError | None] = []
+        self.reports: list[MillraceError | None] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.transactions = RemoteTransactions(
             cast("Metadata", SimpleNamespace(image=None)),
@@ -90,7 +90,7 @@ class World:
         for index in range(count):
             marker = EndMarker(7, 0, True, 1, 2)
             place = TopicPartition("orders", index)
-            self.transactions.write_marker(leader_id, place, marker, self.settled.append)
+            self.transactions.write_marker(leader_id, place, marker, self.reports.append)
         await turns()
 
     @property
@@ -110,10 +110,10 @@ def test_what_comes_while_a_request_is_under_way_leaves_together_after_it() -> N
         await world.write(1, OTHER)
         assert world.sizes == [(PEER, 2), (OTHER, 1)]
         await world.peers.answer(0)
-        assert world.settled == [None, None]
+        assert world.reports == [None, None]
         assert world.sizes[2:] == [(PEER, 4)]
         await world.peers.answer(2)
-        assert len(world.settled) == 6
+        assert len(world.reports) == 6
         await world.write(1)
         assert world.sizes[3:] == [(PEER, 1)]
 
@@ -127,7 +127,7 @@ def test_many_are_sent_in_pieces() -> None:
         await world.peers.answer(0)
         await world.peers.answer(1)
         assert world.sizes == [(PEER, MARKERS_PER_REQUEST), (PEER, 1)]
-        assert len(world.settled) == MARKERS_PER_REQUEST + 1
+        assert len(world.reports) == MARKERS_PER_REQUEST + 1
 
     asyncio.run(scenario())
 
@@ -141,7 +141,7 @@ def test_many_are_sent_in_pieces() -> None:
         (ValueError("a bug"), MarkerRefused),
     ],
 )
-def test_whatever_happens_to_a_request_its_markers_are_settled_and_the_next_one_leaves(
+def test_whatever_happens_to_a_request_its_markers_are_reported_and_the_next_one_leaves(
     outcome: int | Exception, expected: type[MillraceError]
 ) -> None:
     async def scenario() -> None:
@@ -149,7 +149,7 @@ def test_whatever_happens_to_a_request_its_markers_are_settled_and_the_next_one_
         await world.write(2)
         await world.write(1)
         await world.peers.answer(0, outcome)
-        assert [type(error) for error in world.settled] == [expected, expected]
+        assert [type(error) for error in world.reports] == [expected, expected]
         assert world.sizes[1:] == [(PEER, 1)]
 
     asyncio.run(scenario())
@@ -166,8 +166,8 @@ def test_one_who_cannot_be_told_keeps_nobody_else_waiting() -> None:
         await world.write(1)
         await world.write(1)
         await world.peers.answer(0)
-        assert world.settled == [None]
+        assert world.reports == [None]
         await world.peers.answer(1)
-        assert world.settled == [None, None]
+        assert world.reports == [None, None]
 
     asyncio.run(scenario())

@@ -80,7 +80,7 @@ def test_the_delay_never_exceeds_the_rebalance_timeout() -> None:
 
 def test_the_leader_sees_all_members_and_the_others_none() -> None:
     world = World()
-    leader, follower = world.settle(world.join(), world.join())
+    leader, follower = world.make_stable(world.join(), world.join())
     assert members_of(leader) == [leader.member_id, follower.member_id]
     assert leader.leader == follower.leader == leader.member_id
     assert not follower.members
@@ -99,7 +99,7 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
 
 def test_a_member_without_a_common_protocol_is_refused() -> None:
     world = World()
-    world.settle(world.join())
+    world.make_stable(world.join())
     assert error_of(world.ask(world.join_command(protocols=(STICKY,)))) is InconsistentProtocol
     assert error_of(world.ask(world.join_command(protocol_type="connect"))) is InconsistentProtocol
 
@@ -107,13 +107,13 @@ def test_a_member_without_a_common_protocol_is_refused() -> None:
 def test_an_unknown_member_id_is_refused() -> None:
     world = World()
     assert error_of(world.ask(world.join_command("stranger"))) is UnknownMember
-    world.settle(world.join())
+    world.make_stable(world.join())
     assert error_of(world.ask(world.join_command("stranger"))) is UnknownMember
 
 
 def test_a_full_group_takes_nobody() -> None:
     world = World(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
-    members = world.settle(world.join(), world.join())
+    members = world.make_stable(world.join(), world.join())
     assert error_of(world.ask(world.join_command())) is GroupFull
     again = world.join(members[1].member_id)
     assert world.joined(again).generation == 1
@@ -121,7 +121,7 @@ def test_a_full_group_takes_nobody() -> None:
 
 def test_a_follower_that_joins_again_unchanged_gets_the_present_generation() -> None:
     world = World()
-    _, follower = world.settle(world.join(), world.join())
+    _, follower = world.make_stable(world.join(), world.join())
     again = world.joined(world.join(follower.member_id))
     assert again.generation == follower.generation
     assert world.group().state is State.STABLE
@@ -129,7 +129,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_present_generation() -> 
 
 def test_a_leader_that_joins_again_starts_a_rebalance() -> None:
     world = World()
-    leader, follower = world.settle(world.join(), world.join())
+    leader, follower = world.make_stable(world.join(), world.join())
     token = world.join(leader.member_id)
     assert world.group().state is State.PREPARING
     assert error_of(heartbeat(world, follower.member_id, follower.generation)) is RebalanceInProgress
@@ -148,7 +148,7 @@ def test_a_lost_answer_is_repeated_while_the_generation_is_being_completed() -> 
 
 def test_a_repeated_join_releases_the_request_that_waited_before() -> None:
     world = World()
-    leader, follower = world.settle(world.join(), world.join())
+    leader, follower = world.make_stable(world.join(), world.join())
     first = world.join(leader.member_id)
     second = world.join(leader.member_id)
     assert error_of(world.outcomes[first]) is RebalanceInProgress
@@ -158,7 +158,7 @@ def test_a_repeated_join_releases_the_request_that_waited_before() -> None:
 
 def test_members_that_do_not_join_again_in_time_are_dropped() -> None:
     world = World()
-    leader, gone = world.settle(world.join(), world.join())
+    leader, gone = world.make_stable(world.join(), world.join())
     for _ in range(4):
         heartbeat(world, leader.member_id, leader.generation)
         heartbeat(world, gone.member_id, gone.generation)
@@ -174,7 +174,7 @@ def test_members_that_do_not_join_again_in_time_are_dropped() -> None:
 
 def test_an_id_that_was_never_used_does_not_hold_up_a_rebalance_for_long() -> None:
     world = World()
-    (leader,) = world.settle(world.join())
+    (leader,) = world.make_stable(world.join())
     world.ask(world.join_command())
     token = world.join(leader.member_id)
     assert world.is_waiting(token)
@@ -251,7 +251,7 @@ def test_members_that_never_ask_for_their_assignment_are_dropped() -> None:
 
 def test_a_member_lives_as_long_as_it_shows_itself() -> None:
     world = World()
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     for _ in range(5):
         world.advance(9_000)
         assert heartbeat(world, member.member_id, 1) is DONE
@@ -262,7 +262,7 @@ def test_a_member_lives_as_long_as_it_shows_itself() -> None:
 
 def test_a_commit_is_a_sign_of_life_too() -> None:
     world = World()
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     for _ in range(5):
         world.advance(9_000)
         world.ask(
@@ -278,14 +278,14 @@ def test_a_commit_is_a_sign_of_life_too() -> None:
 
 def test_a_heartbeat_of_another_generation_is_refused() -> None:
     world = World()
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     assert error_of(heartbeat(world, member.member_id, 0)) is IllegalGeneration
     assert error_of(heartbeat(world, "stranger", 1)) is UnknownMember
 
 
 def test_the_last_member_leaves_an_empty_group_behind_that_is_stored() -> None:
     world = World()
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     left = world.ask(Leave("g", [LeavingMember(member.member_id)]))
     assert [error for _, error in left.members] == [None]
     group = world.group()
@@ -296,7 +296,7 @@ def test_the_last_member_leaves_an_empty_group_behind_that_is_stored() -> None:
 
 def test_several_members_leave_at_once_with_an_answer_each() -> None:
     world = World()
-    first, second = world.settle(world.join(), world.join(instance_id="i"))
+    first, second = world.make_stable(world.join(), world.join(instance_id="i"))
     leaving = [
         LeavingMember(first.member_id),
         LeavingMember("stranger"),
@@ -311,7 +311,7 @@ def test_several_members_leave_at_once_with_an_answer_each() -> None:
 
 def test_a_leader_that_leaves_is_replaced_by_one_who_joins() -> None:
     world = World()
-    leader, other = world.settle(world.join(), world.join())
+    leader, other = world.make_stable(world.join(), world.join())
     world.ask(Leave("g", [LeavingMember(leader.member_id)]))
     token = world.join(other.member_id)
     assert world.joined(token).leader == other.member_id
@@ -322,7 +322,7 @@ def test_a_leader_that_leaves_is_replaced_by_one_who_joins() -> None:
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
     world = World()
-    leader, follower = world.settle(world.join(instance_id="a"), world.join(instance_id="b"))
+    leader, follower = world.make_stable(world.join(instance_id="a"), world.join(instance_id="b"))
     back = world.joined(world.join(instance_id="b"))
     assert back.member_id != follower.member_id
     assert (back.generation, back.leader, back.skip_assignment) == (1, leader.member_id, False)
@@ -334,7 +334,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
 
 def test_a_static_leader_comes_back_and_skips_the_assignment() -> None:
     world = World()
-    leader, _ = world.settle(world.join(instance_id="a"), world.join(instance_id="b"))
+    leader, _ = world.make_stable(world.join(instance_id="a"), world.join(instance_id="b"))
     back = world.joined(world.join(instance_id="a"))
     assert back.skip_assignment
     assert back.leader == back.member_id != leader.member_id
@@ -343,7 +343,7 @@ def test_a_static_leader_comes_back_and_skips_the_assignment() -> None:
 
 def test_an_old_client_that_cannot_skip_is_not_told_that_it_leads() -> None:
     world = World()
-    leader, _ = world.settle(world.join(instance_id="a"), world.join(instance_id="b"))
+    leader, _ = world.make_stable(world.join(instance_id="a"), world.join(instance_id="b"))
     back = world.joined(world.join(instance_id="a", supports_skipped_assignment=False))
     assert not back.skip_assignment
     assert back.leader == leader.member_id != back.member_id
@@ -351,7 +351,7 @@ def test_an_old_client_that_cannot_skip_is_not_told_that_it_leads() -> None:
 
 def test_the_old_id_of_a_static_member_is_fenced() -> None:
     world = World()
-    (old,) = world.settle(world.join(instance_id="a"))
+    (old,) = world.make_stable(world.join(instance_id="a"))
     world.join(instance_id="a")
     assert error_of(heartbeat(world, old.member_id, 1, "a")) is FencedInstance
     assert error_of(world.ask(world.join_command(old.member_id, instance_id="a"))) is FencedInstance
@@ -359,7 +359,7 @@ def test_the_old_id_of_a_static_member_is_fenced() -> None:
 
 def test_a_waiting_request_of_a_replaced_static_member_is_fenced() -> None:
     world = World()
-    leader, follower = world.settle(world.join(instance_id="a"), world.join())
+    leader, follower = world.make_stable(world.join(instance_id="a"), world.join())
     waiting = world.join(leader.member_id, instance_id="a")
     again = world.join(instance_id="a")
     assert error_of(world.outcomes[waiting]) is FencedInstance
@@ -369,7 +369,7 @@ def test_a_waiting_request_of_a_replaced_static_member_is_fenced() -> None:
 
 def test_a_static_member_that_stays_away_keeps_its_place_until_its_session_ends() -> None:
     world = World()
-    leader, away = world.settle(world.join(), world.join(instance_id="b", session_timeout_ms=60_000))
+    leader, away = world.make_stable(world.join(), world.join(instance_id="b", session_timeout_ms=60_000))
     token = world.join(leader.member_id)
     world.advance(30_000)
     assert members_of(world.joined(token)) == [leader.member_id, away.member_id]
@@ -377,7 +377,7 @@ def test_a_static_member_that_stays_away_keeps_its_place_until_its_session_ends(
 
 def test_a_static_member_with_another_protocol_starts_a_rebalance() -> None:
     world = World()
-    world.settle(world.join(instance_id="a", protocols=(RANGE, STICKY)))
+    world.make_stable(world.join(instance_id="a", protocols=(RANGE, STICKY)))
     token = world.join(instance_id="a", protocols=(STICKY,))
     assert world.joined(token).protocol == "sticky"
     assert world.joined(token).generation == 2
@@ -388,7 +388,7 @@ def test_a_static_member_with_another_protocol_starts_a_rebalance() -> None:
 
 def test_a_stable_group_survives_a_restart_and_its_members_stay() -> None:
     world = World()
-    leader, follower = world.settle(world.join(), world.join(instance_id="i"))
+    leader, follower = world.make_stable(world.join(), world.join(instance_id="i"))
     world.restart()
     group = world.group()
     assert (group.state, group.generation, group.leader) == (State.STABLE, 1, leader.member_id)
@@ -398,7 +398,7 @@ def test_a_stable_group_survives_a_restart_and_its_members_stay() -> None:
 
 def test_members_that_died_with_the_coordinator_are_found_out() -> None:
     world = World()
-    world.settle(world.join(), world.join())
+    world.make_stable(world.join(), world.join())
     world.restart()
     world.advance(10_000)
     world.advance(30_000)
@@ -407,7 +407,7 @@ def test_members_that_died_with_the_coordinator_are_found_out() -> None:
 
 def test_a_crash_amid_a_rebalance_leads_back_to_the_generation_before() -> None:
     world = World()
-    leader, follower = world.settle(world.join(), world.join())
+    leader, follower = world.make_stable(world.join(), world.join())
     world.join(leader.member_id)
     world.restart()
     assert world.group().state is State.STABLE

@@ -135,7 +135,7 @@ class ClassicGroupModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.group() is not None)
     @rule()
-    def nobody_waits_in_a_settled_group(self) -> None:
+    def nobody_waits_in_a_stable_group(self) -> None:
         group = self.group()
         if group is not None and group.state in (State.STABLE, State.EMPTY):
             assert all(not member.is_waiting for member in group.members.values())

@@ -101,7 +101,7 @@ def test_a_leader_that_has_not_joined_is_replaced_by_the_first_who_has() -> None
         ([], [], None),
     ],
 )
-def test_members_settle_on_what_all_offer_and_most_prefer(
+def test_members_agree_on_what_all_offer_and_most_prefer(
     offers: list[list[str]], common: list[str], preferred: str | None
 ) -> None:
     made = roster(*(member(str(number), *names) for number, names in enumerate(offers)))

@@ -69,9 +69,9 @@ def test_a_state_of_a_later_version_is_unknown() -> None:
     assert MEMBER.with_assignment(value).state is MemberState.UNKNOWN
 
 
-def test_it_is_settled_when_it_is_stable_in_the_targets_epoch() -> None:
+def test_it_has_reached_the_target_when_it_is_stable_in_its_epoch() -> None:
     stable = MEMBER.with_epoch(6, MemberState.STABLE, {})
     assert (stable.epoch, stable.previous_epoch) == (6, 5)
-    assert stable.is_settled(6)
-    assert not stable.is_settled(7)
-    assert not MEMBER.is_settled(5)
+    assert stable.has_reached(6)
+    assert not stable.has_reached(7)
+    assert not MEMBER.has_reached(5)

@@ -71,7 +71,7 @@ def test_all_offsets_of_a_group_can_be_asked_for() -> None:
 
 def test_only_members_of_the_generation_commit_to_an_active_group() -> None:
     world = World()
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     assert commit(world, member_id=member.member_id, generation=1).errors == [None]
     assert error_of(commit(world, member_id=member.member_id, generation=0)) is IllegalGeneration
     assert error_of(commit(world, member_id="stranger", generation=1)) is UnknownMember
@@ -89,7 +89,7 @@ def test_a_commit_waits_for_the_end_of_a_rebalance() -> None:
 def test_a_member_may_still_commit_while_the_others_are_joining() -> None:
     # A consumer commits when its partitions are revoked, which is before it joins again.
     world = World()
-    leader, follower = world.settle(world.join(), world.join())
+    leader, follower = world.make_stable(world.join(), world.join())
     world.join(leader.member_id)
     assert commit(world, member_id=follower.member_id, generation=1).errors == [None]
 
@@ -109,7 +109,7 @@ def test_too_much_metadata_fails_for_its_partition_alone() -> None:
 
 def test_offsets_of_an_empty_group_expire_with_the_group() -> None:
     world = World(SETTINGS)
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     commit(world, member_id=member.member_id, generation=1)
     world.advance(5_000)
     world.ask(Leave("g", [LeavingMember(member.member_id)]))
@@ -125,7 +125,7 @@ def test_offsets_of_an_empty_group_expire_with_the_group() -> None:
 
 def test_an_active_group_keeps_what_it_is_subscribed_to() -> None:
     world = World(SETTINGS)
-    (member,) = world.settle(world.join(session_timeout_ms=1_000_000_000))
+    (member,) = world.make_stable(world.join(session_timeout_ms=1_000_000_000))
     commit(
         world,
         OffsetToCommit("t", 0, 5, -1, ""),
@@ -176,7 +176,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
 
 def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
     world = World()
-    (member,) = world.settle(world.join())
+    (member,) = world.make_stable(world.join())
     commit(
         world,
         OffsetToCommit("t", 0, 5, -1, ""),
@@ -191,14 +191,14 @@ def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
 
 def test_offsets_of_an_active_group_of_another_kind_cannot_be_deleted() -> None:
     world = World()
-    world.settle(world.join(protocol_type="connect", protocols=(Protocol("default", b""),)))
+    world.make_stable(world.join(protocol_type="connect", protocols=(Protocol("default", b""),)))
     assert error_of(world.ask(DeleteOffsets("g", [("t", 0)]))) is GroupNotEmpty
     assert error_of(world.ask(DeleteOffsets("nobody", [("t", 0)]))) is GroupNotFound
 
 
 def test_a_group_is_deleted_when_it_is_empty_and_not_before() -> None:
     world = World()
-    (member,) = world.settle(world.join(protocols=(Protocol("range", subscription("t")),)))
+    (member,) = world.make_stable(world.join(protocols=(Protocol("range", subscription("t")),)))
     commit(world, member_id=member.member_id, generation=1)
     assert error_of(world.ask(DeleteGroup("g"))) is GroupNotEmpty
     world.ask(Leave("g", [LeavingMember(member.member_id)]))

@@ -20,6 +20,13 @@ PLACES = [place_of("g", "t", partition, TOPIC_ID) for partition in range(3)]
 ANYBODY = Committer("g", -1, "", None, 0)
 
 
+class SetTimers(list[Timer]):
+    """Those that were set, in order."""
+
+    def change(self, timers: Sequence[Timer]) -> None:
+        self.extend(timers)
+
+
 class FakeShard:
     """What a commit asks of its shard."""
 
@@ -27,10 +34,7 @@ class FakeShard:
         self.machine = machine
         self.takes_records = True
         self.batch_bytes_max = 10_000
-        self.timers: list[Timer] = []
-
-    def set_timers(self, timers: Sequence[Timer]) -> None:
-        self.timers += timers
+        self.timers = SetTimers()
 
 
 @pytest.fixture
@@ -103,7 +107,7 @@ def test_a_member_of_a_group_that_is_not_there_is_left_to_the_general_way(shard:
 def test_a_commit_of_a_member_is_a_sign_of_life_and_one_of_another_generation_is_not(
     world: World, shard: FakeShard
 ) -> None:
-    (joined,) = world.settle(world.join())
+    (joined,) = world.make_stable(world.join())
     committer = Committer("g", joined.generation, joined.member_id, None, 0)
     other = Committer("g", joined.generation + 1, joined.member_id, None, 0)
     assert commit(shard, (PLACES[0], 1, -1, b""), committer=other) is None

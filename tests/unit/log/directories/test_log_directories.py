@@ -243,7 +243,7 @@ def test_a_disk_that_was_away_while_its_topic_was_made_again_does_not_keep_the_b
     away = "/b" if moved_before else "/a"
     (stray,) = [entry.name for entry in sim_volume.list_directory(away) if "-stray" in entry.name]
     assert b"old" in sim_volume.read_bytes(f"{away}/{stray}/00000000000000000000.log")
-    assert f"{away}/orders-0 is a log of a topic that is not there" in caplog.text
+    assert f"{away}/orders-0 is a log of a topic that does not exist" in caplog.text
     assert "orders" not in sim_volume.read_bytes(f"{away}/recovery-point-offset-checkpoint").decode()
     disks.close()
     disks.open()

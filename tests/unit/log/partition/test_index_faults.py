@@ -89,13 +89,13 @@ class Owner:
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.told: list[tuple[object, type[MillraceError] | None]] = []
-        log.staged_written = self._settled
+        log.staged_written = self._written
 
     def stage(self, token: str, producer_id: int, sequence: int) -> bool:
         batch = batch_of(token.encode(), producer_id=producer_id, sequence=sequence)
         return self.log.append_as_leader(batch, 0, NOW_MS, token=token) is STAGED
 
-    def _settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
+    def _written(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
         self.told += [(batch[7], None if error is None else type(error)) for batch in staged]
 
 

@@ -24,7 +24,7 @@ class Owner:
         self.log = log
         self.written: list[tuple[object, int, int]] = []
         self.failed: list[tuple[object, type[MillraceError]]] = []
-        log.staged_written = self._settled
+        log.staged_written = self._written
 
     def stage(self, token: object, *values: bytes, producer_id: int = -1, sequence: int = 0) -> bool:
         """Whether the batch is staged; if not, it is written already."""
@@ -32,7 +32,7 @@ class Owner:
         appended = self.log.append_as_leader(batch, max(self.log.latest_epoch, 0), NOW_MS, token=token)
         return appended is STAGED
 
-    def _settled(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
+    def _written(self, staged: list[StagedBatch], error: MillraceError | None) -> None:
         self.log.high_watermark = self.log.log_end_offset
         for batch in staged:
             if error is None:

@@ -18,7 +18,7 @@ from millrace.pipeline.lake.topics import BrokerOptions, TopicBounds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millrace.pipeline.kafka.client import BrokerClient
+    from millrace.client.broker_client import BrokerClient
 
 BROKER = BrokerOptions(bootstrap="b:1", properties={"sasl.username": "u"})
 NO_CLIENT = cast("BrokerClient", None)

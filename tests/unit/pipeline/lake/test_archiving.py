@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from millrace.pipeline.errors import BrokerRefused, ConnectionFailed
+from millrace.client.errors import BrokerRefused, ConnectionFailed
 from millrace.pipeline.lake import archiving
 from millrace.pipeline.lake.archive import ArchiveOptions, Step
 from millrace.pipeline.lake.archiving import FAILURES_MAX, ArchiveRun

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.lake import backfill, topics
 from millrace.pipeline.lake.backfill import Coverage, broker_options, cover, read_with_archive
 from millrace.pipeline.lake.errors import RecordsLost, TopicRecreated

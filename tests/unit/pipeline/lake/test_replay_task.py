@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
+from millrace.client.transactional import EncodedBatch, Marker, ProducerIdentity
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.kafka.transactional import Marker, ProducerIdentity
 from millrace.pipeline.lake import replay_task
 from millrace.pipeline.lake.replay_task import ReplayTask, sender
-from millrace.pipeline.records.encoder import EncodedBatch
 
 if TYPE_CHECKING:
     from millrace.pipeline.lake.topics import BrokerOptions

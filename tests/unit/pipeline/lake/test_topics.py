@@ -7,9 +7,7 @@ from typing import cast
 
 import pytest
 
-from millrace.core.ids import TopicId, TopicPartition, format_topic_id
-from millrace.pipeline.errors import InvalidOption, PipelineError
-from millrace.pipeline.kafka.client import (
+from millrace.client.broker_client import (
     EARLIEST,
     READ_COMMITTED,
     BrokerClient,
@@ -17,8 +15,11 @@ from millrace.pipeline.kafka.client import (
     PartitionInfo,
     TopicInfo,
 )
+from millrace.client.errors import InvalidOption
+from millrace.core.ids import TopicId, TopicPartition, format_topic_id
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import topics
-from millrace.pipeline.lake.topics import BrokerOptions, commit, committed, settled_ends, topic_bounds
+from millrace.pipeline.lake.topics import BrokerOptions, commit, committed, decided_ends, topic_bounds
 
 ID = TopicId(bytes(16))
 
@@ -84,7 +85,7 @@ def test_ends_wait_for_open_transactions_but_not_for_ever(
 ) -> None:
     brokers = Brokers(open_for)
     monkeypatch.setattr(topics, "time", brokers)
-    assert settled_ends(client(brokers), "orders") == {0: 10, 1: end}
+    assert decided_ends(client(brokers), "orders") == {0: 10, 1: end}
     assert brokers.now <= 1.1
     assert (brokers.now > 0) is (open_for > 0)
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.payloads.arrow import built
 from millrace.pipeline.payloads.avro_payload import read_avro_schema
 from millrace.pipeline.payloads.json_payload import explain

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millrace.client.transactional import EncodedBatch
 from millrace.core.ids import TopicPartition
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.records.encoder import Columns, EncodedBatch, encode
+from millrace.pipeline.records.encoder import Columns, encode
 from millrace.wire.batch_header import BatchHeader
 from millrace.wire.compression import Codec, decompress
 from millrace.wire.records import assemble_batch, read_records

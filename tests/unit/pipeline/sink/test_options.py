@@ -15,10 +15,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millrace.client.errors import InvalidOption
+from millrace.client.topic_creation import NewTopics
 from millrace.metadata.config_definitions import TOPIC_SETTINGS as SETTINGS_OF_BROKERS
-from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.sink.options import check_columns, read_sink_options
-from millrace.pipeline.sink.topic_creation import TOPIC_SETTINGS, NewTopics
+from millrace.pipeline.sink.topic_settings import TOPIC_SETTINGS
 from millrace.wire.compression import Codec
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}

@@ -7,7 +7,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.sink.commit import Job
 from millrace.pipeline.sink.data_sink import _write_task, make_stream_writer, make_writer
 from millrace.pipeline.sink.options import read_sink_options

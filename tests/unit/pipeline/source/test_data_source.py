@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.sink.data_sink import BatchWriter
 from millrace.pipeline.source.columns import COLUMNS, ddl
 from millrace.pipeline.source.data_source import MillraceDataSource

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from millrace.client.broker_client import READ_COMMITTED, READ_UNCOMMITTED
+from millrace.client.errors import InvalidOption, LoginFailed
+from millrace.client.security import SaslClient, SecurityOptions, read_security
 from millrace.core.ids import TopicPartition
-from millrace.pipeline.errors import InvalidOption, PipelineError
-from millrace.pipeline.kafka.client import READ_COMMITTED, READ_UNCOMMITTED
-from millrace.pipeline.kafka.security import SaslClient, SecurityOptions, read_security
 from millrace.pipeline.source.columns import DEFAULT_COLUMNS
 from millrace.pipeline.source.options import SourceOptions, chosen_columns, read_options
 
@@ -184,10 +184,10 @@ def test_a_broker_that_cannot_prove_itself_is_refused() -> None:
         protocol="SASL_SSL", mechanism="SCRAM-SHA-256", username="user", password="pencil"
     )
     client = SaslClient(security, nonce="abc")
-    with pytest.raises(PipelineError, match="nonce"):
+    with pytest.raises(LoginFailed, match="nonce"):
         client.answer(b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
-    with pytest.raises(PipelineError, match="iterations"):
+    with pytest.raises(LoginFailed, match="iterations"):
         client.answer(b"r=abcd,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999")
     client.answer(b"r=abcd,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
-    with pytest.raises(PipelineError, match="prove"):
+    with pytest.raises(LoginFailed, match="prove"):
         client.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")

@@ -7,11 +7,12 @@ from typing import Self, TypeVar
 
 import pytest
 
+from millrace.client.broker_client import EARLIEST, BrokerClient, ListedOffset
+from millrace.client.errors import BrokerRefused
+from millrace.client.fetch_frames import VERSIONS
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.override import override
-from millrace.pipeline.errors import BrokerRefused, DataLost
-from millrace.pipeline.kafka.client import EARLIEST, BrokerClient, ListedOffset
-from millrace.pipeline.kafka.fetch_frames import VERSIONS
+from millrace.pipeline.errors import DataLost
 from millrace.pipeline.records.decoder import RowFilter
 from millrace.pipeline.source.options import SourceOptions, read_options
 from millrace.pipeline.source.partition_reader import PartitionReader
@@ -71,10 +72,12 @@ class Leader:
         self.asked += 1
         return self.asked
 
-    def receive(self, correlation_id: int, api_key: int, version: int) -> memoryview:
+    def receive(self, correlation_id: int) -> memoryview:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         topic = FetchableTopicResponse(topic_id=ID, partitions=[answer])
-        return memoryview(schema.response_encoder(ApiKey.FETCH, version)(FetchResponse(responses=[topic])))
+        return memoryview(
+            schema.response_encoder(ApiKey.FETCH, VERSIONS[1])(FetchResponse(responses=[topic]))
+        )
 
 
 def read(leader: Leader, **options: str) -> list[int]:

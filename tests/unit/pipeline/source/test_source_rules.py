@@ -18,9 +18,10 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from millrace.client.errors import BrokerRefused, ConnectionFailed
+from millrace.client.fetch_frames import decode_response
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.pipeline.errors import BrokerRefused, ConnectionFailed, PipelineError
-from millrace.pipeline.kafka.fetch_frames import decode_response
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.source.offsets import Mark, from_json, to_json
 from millrace.pipeline.source.planning import Range, share, split_ranges
 from millrace.pipeline.source.pushdown import Bounds, push

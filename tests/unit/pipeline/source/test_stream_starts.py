@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from millrace.client.broker_client import BrokerClient, ListedOffset, PartitionInfo, TopicInfo
 from millrace.core.ids import TopicId, TopicPartition, format_topic_id
 from millrace.core.override import override
 from millrace.pipeline.errors import DataLost
-from millrace.pipeline.kafka.client import BrokerClient, ListedOffset, PartitionInfo, TopicInfo
 from millrace.pipeline.source.options import SourceOptions, read_options
 from millrace.pipeline.source.reader import RangeTask
 from millrace.pipeline.source.stream import MillraceStreamReader

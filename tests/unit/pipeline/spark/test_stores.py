@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.pipeline.errors import InvalidOption
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.source.options import read_options
 from millrace.pipeline.spark import session, stores
 from millrace.pipeline.spark.jars import package_jars, s3_jars

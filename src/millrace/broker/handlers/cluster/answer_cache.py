@@ -6,10 +6,13 @@ from collections.abc import Hashable
 from typing import Final
 
 ENTRIES_MAX: Final = 64
-"""One for each way to ask: versions, flags and addresses of this broker. More is no client."""
+"""More than the ways in which clients ask: there is an entry for each version, with each set of flags, at
+each address of this broker."""
 
 
 class AnswerCache:
+    """The answers of one revision of the cluster, by the way in which they were asked for."""
+
     def __init__(self) -> None:
         self._revision = -1
         self._bodies: dict[Hashable, bytes] = {}

@@ -1,4 +1,5 @@
-"""ApiVersions: what this broker serves. Derived from the list of APIs, so it cannot promise anything else."""
+"""ApiVersions: what this broker serves. The answer comes from the list of APIs, so it cannot promise anything
+else."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ GROUP_VERSION_MAX: Final = 1
 takes it for a promise."""
 TRANSACTION_VERSION: Final = "transaction.version"
 TRANSACTION_VERSION_MAX: Final = 2
-"""An epoch for every transaction (KIP-890)."""
+"""Every transaction has an epoch of its own (KIP-890)."""
 FEATURES_FROM_ZERO: Final = 4
 """Older versions cannot carry a feature whose lowest version is 0."""
 
 
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    # The list holds this handler too.
+    # Imported here, since the list holds this handler too.
     from millrace.broker.handlers import APIS
 
     if ctx.api_version >= CLIENT_SOFTWARE_FROM and not _is_well_formed(request):
@@ -94,7 +95,8 @@ def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO
 
 
 def answer_unserved(apis: Iterable[Api]) -> bytes:
-    """For a version that is not served: what is, in the oldest form, which every client understands."""
+    """The answer to a version that is not served: those that are, in the oldest form, which every client
+    understands."""
     response = api_versions_response(apis)
     response.error_code = ErrorCode.UNSUPPORTED_VERSION
     return schema.response_encoder(ApiKey.API_VERSIONS, 0)(response)

@@ -54,7 +54,7 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
     results: dict[str, list[PartitionResult]] = {}
     for (topic, partition), outcome in zip(partitions, outcomes, strict=True):
         if request.topic_partitions is None and isinstance(outcome, ElectionNotNeeded):
-            # Asked about all of them, a client hears of those where something happened.
+            # A client that asks for all partitions hears of those where something happened.
             continue
         results.setdefault(topic, []).append(_elected(partition, outcome))
     return ElectLeadersResponse(
@@ -163,7 +163,7 @@ async def unregister_broker(
     return UnregisterBrokerResponse(error_message=None)
 
 
-# v1 can also elect replicas that are not in sync, and has an error for the whole.
+# v1 can also elect replicas that are not in sync, and has an error for the whole request.
 ELECT_LEADERS = Api(ApiKey.ELECT_LEADERS, versions=(0, 2), handle=elect_leaders)
 # v1 can forbid a change of the replication factor.
 ALTER_PARTITION_REASSIGNMENTS = Api(

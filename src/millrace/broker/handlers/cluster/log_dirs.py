@@ -137,7 +137,7 @@ def _alter(ctx: RequestContext, path: str, name: TopicPartition) -> ErrorCode:
         return error_code(error)
     code = ctx.services.absent_partition_error(*name)
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        # Should it ever come here, it is made there.
+        # If the partition ever comes to this broker, its log will be made in that directory.
         directories.prefer(name, target)
         return ErrorCode.REPLICA_NOT_AVAILABLE
     return code
@@ -187,6 +187,7 @@ def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
 ALTER_REPLICA_LOG_DIRS: Final = Api(
     ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), handle=alter_replica_log_dirs
 )
-# v2 is the flexible encoding, v3 has an error for all, v4 the size of the disk, v5 whether it is cordoned.
+# v2 is the flexible encoding; v3 adds an error for the whole request, v4 the size of the disk, v5 whether it
+# is cordoned.
 DESCRIBE_LOG_DIRS: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), handle=describe_log_dirs)
 DESCRIBE_PRODUCERS: Final = Api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), handle=describe_producers)

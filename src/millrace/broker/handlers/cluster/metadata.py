@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and DescribeTopicPartitions: who is there, what is there, and where to dial.
+"""Metadata and DescribeCluster: who is there, what is there, and where to dial.
 
 Answers about all topics can be large, so their bytes are kept until the cluster changes.
 """
@@ -8,11 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millrace.broker.handlers.cluster.permissions import (
-    ALL_CLUSTER_OPERATIONS,
-    ALL_TOPIC_OPERATIONS,
-    NOT_ASKED,
-)
 from millrace.broker.handlers.configs.outcomes import outcomes_of
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -20,9 +15,12 @@ from millrace.broker.wire_errors import error_code
 from millrace.core.ids import NO_TOPIC_ID, NodeId, TopicId
 from millrace.metadata.adoption import KAFKA_METADATA_TOPIC
 from millrace.metadata.errors import InvalidTopicName, MetadataError, TopicExists
-from millrace.metadata.image import Image, PartitionState, TopicState
+from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.service import NewTopic
 from millrace.metadata.topic_names import check_topic_name, is_internal
+from millrace.security.acls.authorizer import NOT_ASKED
+from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -52,14 +50,14 @@ CONTROLLER_ENDPOINTS: Final = 2
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
-    """Alone only a request that creates topics has to wait; in a cluster all that come while leaders are
-    replaced."""
+    """On a single broker only requests that create topics have to wait; in a cluster all those wait that come
+    while leaders are replaced."""
     if ctx.services.failovers is not None:
-        return _describe_when_settled(ctx, request)
+        return _describe_after_failover(ctx, request)
     return _describe(ctx, request)
 
 
-async def _describe_when_settled(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
+async def _describe_after_failover(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | bytes:
     assert ctx.services.failovers is not None
     await ctx.services.failovers.wait()
     answer = _describe(ctx, request)
@@ -98,7 +96,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=image.brokers[node_id].rack)
             for node_id, (host, port) in reachable_brokers(ctx, image).items()
         ],
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        cluster_authorized_operations=EVERY_OPERATION[ResourceType.CLUSTER]
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
@@ -120,8 +118,21 @@ def reachable_brokers(ctx: RequestContext, image: Image) -> dict[NodeId, tuple[s
     return addresses
 
 
+def reachable_leader(
+    partition: PartitionState, brokers: Mapping[NodeId, tuple[str, int]]
+) -> tuple[ErrorCode, NodeId]:
+    """The leader that a client is told, and why it is told none."""
+    leader_id = partition.leader
+    if leader_id < 0:
+        return ErrorCode.LEADER_NOT_AVAILABLE, leader_id
+    if leader_id not in brokers:
+        return ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+    return ErrorCode.NONE, leader_id
+
+
 def controller_of(services: Services, image: Image) -> int:
-    # Every broker takes what is meant for the controller, and clients without one would wait for it.
+    # While there is no controller a broker names itself: every broker takes what is meant for the controller,
+    # and clients that hear of none would wait for one.
     return services.config.node_id if image.controller_id is None else image.controller_id
 
 
@@ -163,7 +174,7 @@ def _malformed(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
 
 
 def _creatable(services: Services, topics: Iterable[MetadataRequestTopic]) -> list[str]:
-    """What is asked for by a proper name and is not there, if topics come into being by that."""
+    """The topics that come into being because this request asks for them by a proper name."""
     known = services.metadata.image.topics
     missing = [
         name
@@ -178,7 +189,7 @@ def _is_creatable(name: str) -> bool:
         check_topic_name(name)
     except InvalidTopicName:
         return False
-    # Their coordinators create internal topics, with settings of their own.
+    # Coordinators create internal topics themselves, with settings of their own.
     return not is_internal(name) and name != KAFKA_METADATA_TOPIC
 
 
@@ -247,16 +258,9 @@ def _partition(
     offline: frozenset[NodeId],
     version: int,
 ) -> MetadataResponsePartition:
-    code, leader_id = ErrorCode.NONE, partition.leader
-    if leader_id < 0:
+    code, leader_id = reachable_leader(partition, brokers)
+    if code is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_ERRORS_FROM:
         code = ErrorCode.LEADER_NOT_AVAILABLE
-    elif leader_id not in brokers:
-        code = (
-            ErrorCode.LISTENER_NOT_FOUND
-            if version >= LISTENER_ERRORS_FROM
-            else ErrorCode.LEADER_NOT_AVAILABLE
-        )
-        leader_id = NodeId(-1)
     return MetadataResponsePartition(
         error_code=code,
         partition_index=index,
@@ -279,7 +283,7 @@ def _response(
 ) -> MetadataResponse:
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            topic.topic_authorized_operations = EVERY_OPERATION[ResourceType.TOPIC]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=image.brokers[node_id].rack)
@@ -288,15 +292,15 @@ def _response(
         cluster_id=image.cluster_id,
         controller_id=controller_of(ctx.services, image),
         topics=topics,
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        cluster_authorized_operations=EVERY_OPERATION[ResourceType.CLUSTER]
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
 
 
-# v1 tells apart "all topics" (null) and "none"; v4 lets clients refuse auto-creation; v5 offline replicas; v7
-# leader epochs; v8 permitted operations; v9 flexible; v10 topic ids in answers, v12 in questions; v13 an
-# error for the whole.
+# v1 tells apart "all topics" (null) and "none"; v4 lets clients refuse auto-creation; v5 adds offline
+# replicas, v7 leader epochs, v8 permitted operations; v9 is the flexible encoding; v10 adds topic ids to
+# answers, v12 to requests; v13 has an error for the whole request.
 METADATA: Final = Api(ApiKey.METADATA, versions=(0, 13), handle=metadata)
 # v1 tells brokers from controllers; v2 can include fenced brokers, of which there are none.
 DESCRIBE_CLUSTER: Final = Api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), handle=describe_cluster)

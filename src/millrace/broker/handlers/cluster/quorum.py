@@ -1,12 +1,13 @@
 """DescribeQuorum, told of the metadata store: brokers stand for voters, the controller for their leader.
 
 Kafka keeps its metadata in a log of which controllers have copies. Here a store has it (etcd, or a file), and
-any broker may become the controller. So the parts of an answer stand for these:
+any broker may become the controller. So the parts of an answer mean:
 
 - leader: the broker that is the controller; its epoch: the store's revision at which it took office;
 - high watermark: the store's revision up to which this broker knows everything;
-- voters: all brokers that belong to the cluster. One that runs follows the store as this one does, and gets
-  this one's revision as its log's end; one that is down gets the last revision at which it changed its entry.
+- voters: all brokers that belong to the cluster. A broker that runs follows the store as this one does, so
+  this broker's revision stands for the end of its log; for a broker that is down the last revision does at
+  which its entry changed.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _voter(image: Image, node_id: NodeId, now_ms: int) -> ReplicaState:
 
 
 def _nodes(image: Image) -> list[Node]:
-    """Where voters are to be found; of those that are down nobody knows it."""
+    """The addresses of the voters; nobody knows those of voters that are down."""
     return [
         Node(
             node_id=node_id,

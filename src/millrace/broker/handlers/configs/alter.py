@@ -27,6 +27,7 @@ from millrace.wire.messages import alter_configs as full
 from millrace.wire.messages import incremental_alter_configs as incremental
 
 Resource = TypeVar("Resource", full.AlterConfigsResource, incremental.AlterConfigsResource)
+Result = TypeVar("Result", full.AlterConfigsResourceResponse, incremental.AlterConfigsResourceResponse)
 Wanted = TypeVar("Wanted")
 Place = tuple[int, str]
 Outcome = MetadataError | None
@@ -42,15 +43,7 @@ async def alter_configs(ctx: RequestContext, request: full.AlterConfigsRequest) 
     )
     outcomes.update(zip(wanted, await outcomes_of(replaced, len(wanted)), strict=True))
     return full.AlterConfigsResponse(
-        responses=[
-            full.AlterConfigsResourceResponse(
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                error_code=_code(resource.resource_type, outcome),
-                error_message=None if outcome is None else error_message(outcome),
-            )
-            for resource, outcome in _in_order(request.resources, outcomes)
-        ]
+        responses=_results(full.AlterConfigsResourceResponse, request.resources, outcomes)
     )
 
 
@@ -71,15 +64,7 @@ async def incremental_alter_configs(
     altered = ctx.services.metadata.alter_configs(list(wanted.values()), validate_only=request.validate_only)
     outcomes.update(zip(wanted, await outcomes_of(altered, len(wanted)), strict=True))
     return incremental.IncrementalAlterConfigsResponse(
-        responses=[
-            incremental.AlterConfigsResourceResponse(
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                error_code=_code(resource.resource_type, outcome),
-                error_message=None if outcome is None else error_message(outcome),
-            )
-            for resource, outcome in _in_order(request.resources, outcomes)
-        ]
+        responses=_results(incremental.AlterConfigsResourceResponse, request.resources, outcomes)
     )
 
 
@@ -104,11 +89,22 @@ def _read_all(
     return wanted, outcomes
 
 
-def _in_order(
-    resources: Iterable[Resource], outcomes: dict[Place, Outcome]
-) -> Iterable[tuple[Resource, Outcome]]:
+def _results(
+    kind: Callable[..., Result], resources: Iterable[Resource], outcomes: dict[Place, Outcome]
+) -> list[Result]:
+    """What became of each resource, in the order of the request."""
+    results = []
     for resource in resources:
-        yield resource, outcomes.get((resource.resource_type, resource.resource_name))
+        outcome = outcomes.get((resource.resource_type, resource.resource_name))
+        results.append(
+            kind(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                error_code=_code(resource.resource_type, outcome),
+                error_message=None if outcome is None else error_message(outcome),
+            )
+        )
+    return results
 
 
 def _metadata_resource(
@@ -152,7 +148,7 @@ def _alteration(config: incremental.AlterableConfig) -> Alteration:
 def _alter_loggers(
     ctx: RequestContext, broker: str, alterations: Sequence[Alteration], *, validate_only: bool
 ) -> None:
-    """Levels live in this process alone, so that they are changed at once and forgotten with it."""
+    """Change levels at once: they live in this process alone and are forgotten with it."""
     this_broker(broker, ctx.services.config.node_id, or_all=False)
     for name, operation, level in alterations:
         if operation not in (AlterOperation.SET, AlterOperation.DELETE):
@@ -161,7 +157,7 @@ def _alter_loggers(
             )
         if operation is AlterOperation.SET and level is None:
             raise ContradictoryRequest(f"logger {name} is to be set, but without a level")
-    # First all of them for show: either every logger changes or none.
+    # The first round only checks: either every logger changes or none.
     for is_rehearsal in (True, False):
         for name, operation, level in alterations:
             new_level = level if operation is AlterOperation.SET else None

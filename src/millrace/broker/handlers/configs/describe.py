@@ -31,14 +31,14 @@ from millrace.wire.messages.describe_configs import (
 )
 
 DYNAMIC_BROKER_LOGGER: Final = 6
-"""The source of a logger's level, which no setting knows."""
+"""Where the protocol says that a logger's level comes from; no setting has this source."""
 RESOURCES_PER_TURN: Final = 20
 """After so many resources other work of the loop gets its turn."""
 
 Shared: TypeAlias = dict[
     tuple[tuple[tuple[str, str], ...], tuple[str, ...] | None], list[DescribeConfigsResourceResult]
 ]
-"""By what a topic sets itself and the names asked for: most topics of a request have the same answer."""
+"""Answers by what a topic sets itself and by the names asked for: most topics of a request share one."""
 
 
 def describe_configs(
@@ -53,7 +53,7 @@ def describe_configs(
 
 
 async def _describe_many(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Tools ask for all topics at once, and other clients want their turn in between."""
+    """Describe in steps: tools ask for all topics at once, and other clients want their turn in between."""
     shared: Shared = {}
     response = DescribeConfigsResponse()
     for place, resource in enumerate(request.resources, 1):
@@ -156,5 +156,5 @@ def _loggers(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Des
     ]
 
 
-# v1 synonyms and sources, v3 documentation and types, v4 the flexible encoding.
+# v1 adds synonyms and sources, v3 documentation and types; v4 is the flexible encoding.
 DESCRIBE_CONFIGS: Final = Api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), handle=describe_configs)

@@ -151,7 +151,8 @@ class Reading:
                     return _without_records(target, partition, diverging_epoch=diverging)
             committed_only = request.isolation_level == READ_COMMITTED
             limit = min(left, target.max_bytes)
-            found = partition.read(target.fetch_offset, limit, committed_only=committed_only, min_one=min_one)
+            end_offset = partition.last_stable_offset if committed_only else log.high_watermark
+            found = log.read(target.fetch_offset, limit, end_offset, min_one)
             records = found if found.size_bytes > 0 else None
             aborted = None
             if committed_only:

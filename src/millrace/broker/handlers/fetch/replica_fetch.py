@@ -16,76 +16,66 @@ from millrace.broker.replication.replica_sessions import (
 from millrace.wire.fetch_codec import FetchRequest
 
 
-def replica_fetch(answer: RecordsAnswer, request: FetchRequest, sessions: ReplicaSessions) -> None:
-    """Take over what a follower says that `sessions.is_replica` has accepted, and tell it what is new."""
-    sessions.release(request.replica_id)
-    try:
-        session = sessions.enter(request, steady_ms())
-    except SessionRefused as refused:
-        answer.refuse(refused.code)
-        return
-    if request.session_epoch <= 0:
-        answer.connection.on_close[partial(sessions.connection_ended, session)] = None
-    ReplicaFetch(answer, request, sessions, session).begin()
-
-
 class ReplicaFetch:
-    """One request of a follower, from its arrival to its answer."""
+    """One request of a follower that `sessions.is_replica` has accepted, from its arrival to its answer."""
 
     __slots__ = ("_answer", "_connection", "_deadline", "_is_hastened", "_request", "_session", "_sessions")
 
-    def __init__(
-        self,
-        answer: RecordsAnswer,
-        request: FetchRequest,
-        sessions: ReplicaSessions,
-        session: ReplicaSession,
-    ) -> None:
+    _session: ReplicaSession
+    _deadline: asyncio.TimerHandle
+    """Set while it waits."""
+
+    def __init__(self, answer: RecordsAnswer, request: FetchRequest, sessions: ReplicaSessions) -> None:
         self._answer = answer
         self._connection = answer.connection
         self._request = request
         self._sessions = sessions
-        self._session = session
-        self._deadline: asyncio.TimerHandle | None = None
         self._is_hastened = False
 
     def begin(self) -> None:
-        """Answer at once where there is something to tell, else wait for it."""
-        session = self._session
-        if session.ready or self._request.max_wait_ms <= 0:
+        """Take over what the follower says. Answer at once where there is something to tell it, else wait for
+        that."""
+        connection, request, sessions = self._connection, self._request, self._sessions
+        try:
+            session = self._session = sessions.enter(request, steady_ms())
+        except SessionRefused as refused:
+            self._answer.refuse(refused.code)
+            return
+        if request.session_epoch <= 0:
+            connection.on_close[partial(sessions.connection_ended, session)] = None
+        if session.ready or request.max_wait_ms <= 0:
             self._send()
             return
-        connection = self._connection
         # The follower has fetched the last records one by one, and the next may come the same way.
         connection.services.lookout.expect_more(connection.loop)
-        self._answer.reserve()
-        wait_s = self._request.max_wait_ms / 1000
+        connection.take_place(self._answer)
+        wait_s = request.max_wait_ms / 1000
         if session.moved:
             self._is_hastened = True
             wait_s = min(wait_s, HIGH_WATERMARK_DELAY_S)
-        self._deadline = connection.loop.call_later(wait_s, self._send_now)
-        session.wait(wake=self._wake, wake_later=self._wake_later, release=self._send_now)
+        self._deadline = connection.loop.call_later(wait_s, self.send_now)
+        session.waiting = self
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Soon, not now: batches that came together travel together."""
         self._stop_waiting()
         self._connection.services.wakeups.add(self._send)
 
-    def _wake_later(self) -> None:
-        if not self._is_hastened and self._deadline is not None:
+    def wake_later(self) -> None:
+        """News of the high watermark waits a moment for records to travel with."""
+        if not self._is_hastened:
             self._is_hastened = True
             self._deadline.cancel()
-            self._deadline = self._connection.loop.call_later(HIGH_WATERMARK_DELAY_S, self._send_now)
+            self._deadline = self._connection.loop.call_later(HIGH_WATERMARK_DELAY_S, self.send_now)
 
-    def _send_now(self) -> None:
+    def send_now(self) -> None:
+        """Whatever there is to tell, were it nothing."""
         self._stop_waiting()
         self._send()
 
     def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        self._session.wait_over()
+        self._deadline.cancel()
+        self._session.waiting = None
 
     def _send(self) -> None:
         topics = self._sessions.read(self._session, self._request.max_bytes)

@@ -18,11 +18,11 @@ from millrace.wire.fetch_codec import (
     RequestShape,
     TopicData,
     repeated,
+    sole_records_frame,
 )
 from millrace.wire.framing import NodeEndpoint
 
 if TYPE_CHECKING:
-    from millrace.broker.network.dispatch import Route
     from millrace.replica.waiting import Newest
 
 SMALL_ANSWER_BYTES: Final = 128 * 1024
@@ -34,10 +34,10 @@ class Fetch:
     """One consumer's request: what it asks for (the plan), what it finds (`Reading`), how long it waits, and
     its answer (`RecordsAnswer`).
 
-    A consumer at the end of its partition asks for the same again and again. Its connection keeps the Fetch
-    and offers it the next requests; those that repeat the first one it serves as well, one at a time and
-    without decoding them (`begin_again`). It answers them with the batches that were just written, without
-    reading these, where reading could find nothing else (`_is_answered_by`).
+    A consumer at the end of its partition asks for the same again and again. Its Fetch is remembered and
+    offered the next requests. Those that repeat the first one it serves as well, one at a time and without
+    decoding them (`begin_again`). It answers them with the batches that were just written, without reading
+    these, where reading could find nothing else (`more_records`).
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Fetch:
         reading.read()
         size_bytes = reading.size_bytes
         if reading.unread_aborted:
-            self._learn_aborted()
+            self._send(is_read=True)
         elif hold_s > 0 and size_bytes >= LARGE_ANSWER_BYTES and reading.is_catching_up():
             # No longer than the client would wait for records that are not there yet.
             self._hold(min(hold_s, request.max_wait_ms / 1000))
@@ -92,7 +92,7 @@ class Fetch:
             or request.max_wait_ms <= 0
             or not reading.partitions
         ):
-            self._send()
+            self._send(is_read=True)
             if 0 < size_bytes <= SMALL_ANSWER_BYTES:
                 self._services.lookout.expect_more(connection.loop)
         else:
@@ -110,21 +110,13 @@ class Fetch:
             and (self._plan.is_incremental or self._request.session_epoch == FINAL_EPOCH)
         )
 
-    def begin_again(
-        self,
-        route: Route,
-        buffer: memoryview,
-        body: int,
-        stop: int,
-        correlation_id: int,
-        started: float,
-    ) -> bool:
+    def begin_again(self, answer: RecordsAnswer) -> bool:
         """Wait on behalf of a request that differs from the last one in its offset only, where that offset is
         the end of the log. False if it is another request, and then nothing has changed."""
-        shape, answer, partitions = self.shape, self._answer, self._reading.partitions
-        if shape is None or answer.slot is not None or route is not answer.route or not partitions:
+        shape, partitions = self.shape, self._reading.partitions
+        if shape is None or not self._answer.is_over or not partitions:
             return False
-        found = repeated(shape, buffer, body, stop)
+        found = repeated(shape, answer.buffer, answer.body, answer.stop)
         if found is None:
             return False
         session_epoch, offset = found
@@ -137,15 +129,16 @@ class Fetch:
             or target.current_leader_epoch not in (-1, partition.leader_epoch)
         ):
             return False
-        if plan.session is None:
+        session, services = plan.session, self._services
+        if session is None:
             if session_epoch != FINAL_EPOCH:
                 return False
-        elif not self._services.fetch_sessions.goes_on(
-            plan.session, session_epoch, target, self._services.clock.wall_ms()
-        ):
+        elif services.fetch_sessions.is_next(session, session_epoch, target):
+            session.used(services.clock.wall_ms())
+        else:
             return False
-        self._connection.fetched_at = answer.started = started
-        answer.correlation_id = correlation_id
+        self._answer = answer
+        self._connection.fetched_at = answer.started
         target.fetch_offset = offset
         partition.stats.fetches += 1
         self._wait(0)
@@ -155,7 +148,7 @@ class Fetch:
 
     def _wait(self, found_bytes: int) -> None:
         connection, partitions = self._connection, self._reading.partitions
-        self._answer.slot = connection.reserve()
+        connection.take_place(self._answer)
         self._is_waiting = True
         self._pending_bytes = found_bytes
         if self._request.isolation_level == READ_COMMITTED:
@@ -164,45 +157,45 @@ class Fetch:
             self._deadline.cancel()
         self._deadline = connection.loop.call_later(self._request.max_wait_ms / 1000, self._expire)
         for partition in partitions:
-            partition.await_records(self)
-        connection.on_close[self._abandon] = None
+            partition.fetch_waiters[self] = None
+        connection.on_close[self._stop_waiting] = None
 
     def more_records(self, size_bytes: int, newest: Newest | None = None) -> None:
         """A partition has more to read: these batches, where they are known."""
-        if newest is not None and self._is_answered_by(*newest):
-            self._is_waiting = False
-            self._newest = self._reading.partitions[0].log.high_watermark, newest[1]
-            self._services.wakeups.add(self._send_newest)
-            return
+        targets = self._plan.targets
+        if newest is not None and len(targets) == 1 and self._is_waiting and not self._pending_bytes:
+            first_offset, records = newest
+            target, partition, request = targets[0], self._reading.partitions[0], self._request
+            size = len(records)
+            # Where reading could find nothing but these records, it is left out.
+            if (
+                partition.leads_alone
+                and target.fetch_offset == first_offset
+                and target.current_leader_epoch in (-1, partition.leader_epoch)
+                and request.min_bytes <= size <= target.max_bytes
+                and size <= min(request.max_bytes, self._services.settings.fetch_bytes_max)
+                # No transaction is open, and none that was aborted reaches behind the former end of the log.
+                and partition.log.last_stable_offset == partition.log.high_watermark
+                and self._answer.route.version >= FLEXIBLE_FROM
+            ):
+                self._is_waiting = False
+                self._newest = partition.log.high_watermark, records
+                self._services.wakeups.add(self._send_newest)
+                return
         self._pending_bytes += size_bytes
         if self._pending_bytes >= self._request.min_bytes and self._is_waiting:
             if self._request.isolation_level == READ_COMMITTED and not self._sees_more():
                 # Records of an open transaction: there is nothing to read before it ends.
                 return
-            self._read_soon()
+            # Soon, not now: batches that came together are fetched together.
+            self._stop_waiting()
+            self._services.wakeups.add(self._send)
 
     def changed(self) -> None:
         """A partition changed in a way that waiting cannot mend."""
         if self._is_waiting:
-            self._read_soon()
-
-    def _is_answered_by(self, first_offset: int, records: bytes) -> bool:
-        """Whether reading could find nothing but these records, so that it can be left out."""
-        targets = self._plan.targets
-        if len(targets) != 1 or self._pending_bytes or not self._is_waiting:
-            return False
-        target, partition, request = targets[0], self._reading.partitions[0], self._request
-        size = len(records)
-        return (
-            partition.leads_alone
-            and target.fetch_offset == first_offset
-            and target.current_leader_epoch in (-1, partition.leader_epoch)
-            and request.min_bytes <= size <= target.max_bytes
-            and size <= min(request.max_bytes, self._services.settings.fetch_bytes_max)
-            # No transaction is open, and none that was aborted reaches behind the former end of the log.
-            and partition.log.last_stable_offset == partition.log.high_watermark
-            and self._answer.route.version >= FLEXIBLE_FROM
-        )
+            self._stop_waiting()
+            self._services.wakeups.add(self._send)
 
     def _sees_more(self) -> bool:
         return any(
@@ -210,20 +203,10 @@ class Fetch:
             for partition, before in zip(self._reading.partitions, self._stable_offsets, strict=True)
         )
 
-    def _read_soon(self) -> None:
-        """Soon, not now: batches that came together are fetched together."""
-        self._stop_waiting()
-        self._services.wakeups.add(self._read_and_send)
-
     def _expire(self) -> None:
         if self._is_waiting:
             self._stop_waiting()
-            self._read_and_send()
-
-    def _abandon(self) -> None:
-        """The connection has ended."""
-        self._answer.slot = None
-        self._stop_waiting()
+            self._send()
 
     def _stop_waiting(self) -> None:
         self._is_waiting = False
@@ -231,16 +214,12 @@ class Fetch:
             self._deadline.cancel()
             self._deadline = None
         for partition in self._reading.partitions:
-            partition.stop_waiting(self)
-        self._connection.on_close.pop(self._abandon, None)
-
-    def _learn_aborted(self) -> None:
-        self._answer.reserve()
-        self._connection.start_task(self._learn_aborted_and_send())
+            partition.fetch_waiters.pop(self, None)
+        self._connection.on_close.pop(self._stop_waiting, None)
 
     async def _learn_aborted_and_send(self) -> None:
         await self._reading.read_with_aborted()
-        self._send()
+        self._send(is_read=True)
 
     # Answering no faster than the application reads: see `network.pace`.
 
@@ -248,12 +227,11 @@ class Fetch:
         connection = self._connection
         self._answer.reserve()
         self._deadline = connection.loop.call_later(hold_s, self._end_hold)
-        connection.on_close[self._abandon] = None
+        connection.on_close[self._stop_waiting] = None
 
     def _end_hold(self) -> None:
-        self._deadline = None
-        self._connection.on_close.pop(self._abandon, None)
-        self._read_and_send()
+        self._stop_waiting()
+        self._send()
 
     def _tell_pace(self, now: float) -> None:
         out = self._connection.out
@@ -267,15 +245,15 @@ class Fetch:
 
     # Answering.
 
-    def _read_and_send(self) -> None:
-        self._reading.read()
-        if self._reading.unread_aborted:
-            self._learn_aborted()
-        else:
-            self._send()
-
-    def _send(self) -> None:
+    def _send(self, *, is_read: bool = False) -> None:
+        """Send what there is to read now, or what `is_read` already."""
         reading = self._reading
+        if not is_read:
+            reading.read()
+        if reading.unread_aborted:
+            self._answer.reserve()
+            self._connection.start_task(self._learn_aborted_and_send())
+            return
         topics = reading.topics_to_tell()
         endpoints = self._leaders_named(topics) if reading.is_urgent else ()
         is_paced = reading.size_bytes >= LARGE_ANSWER_BYTES or self._connection.out.pace is not None
@@ -296,10 +274,10 @@ class Fetch:
         """As `_send`, for records of one partition that are still in memory."""
         newest, self._newest = self._newest, None
         answer = self._answer
-        if answer.slot is None:
+        if answer.is_over:
             # The connection has ended.
             return
-        assert newest is not None, "who has a place and is woken by records keeps them"
+        assert newest is not None, "who waits and is woken by records keeps them"
         high_watermark, records = newest
         target, partition = self._plan.targets[0], self._reading.partitions[0]
         log = partition.log
@@ -307,7 +285,7 @@ class Fetch:
         if high_watermark != log.high_watermark:
             # Batches that came together are fetched together.
             self._stop_waiting()
-            self._read_and_send()
+            self._send()
             return
         partition.stats.bytes_out += len(records)
         pace = self._connection.out.pace
@@ -316,13 +294,16 @@ class Fetch:
         if self._plan.session is not None:
             target.told_high_watermark = high_watermark
             target.told_log_start_offset = log_start_offset
-        answer.send_newest(
-            records,
+        answer.route.stats.record(self._connection.ticks() - answer.started)
+        frame = sole_records_frame(
+            answer.correlation_id,
             self._plan.session_id,
             (target.topic, target.topic_id),
             (target.partition, high_watermark, log.last_stable_offset, log_start_offset),
+            records,
             tells_aborted=self._request.isolation_level == READ_COMMITTED,
         )
+        self._connection.complete(answer, frame)
         # Tidying up waits until the records are on their way, and is left out if the next request has come
         # with their answer.
         if not self._is_waiting:

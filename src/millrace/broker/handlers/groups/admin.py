@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from millrace.broker.handlers.cluster.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
 from millrace.broker.handlers.groups.answers import all_answered
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -15,6 +14,9 @@ from millrace.core.errors import MillraceError
 from millrace.groups.classic.group import ClassicGroup, State
 from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
+from millrace.security.acls.authorizer import NOT_ASKED
+from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.delete_groups import (
@@ -61,7 +63,7 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     for group_id in request.groups:
         described = _describe(ctx, group_id)
         if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = ALL_GROUP_OPERATIONS
+            described.authorized_operations = EVERY_OPERATION[ResourceType.GROUP]
         else:
             described.authorized_operations = NOT_ASKED
         response.groups.append(described)
@@ -84,20 +86,20 @@ def _describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
             error_message=error_message(error),
         )
     # Between generations nobody's assignment counts.
-    is_settled = group.state is State.STABLE
+    is_stable = group.state is State.STABLE
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,
         protocol_type=group.protocol_type,
-        protocol_data=group.protocol or "" if is_settled else "",
+        protocol_data=group.protocol or "" if is_stable else "",
         members=[
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata_for(group.protocol) if is_settled else b"",
-                member_assignment=member.assignment if is_settled else b"",
+                member_metadata=member.metadata_for(group.protocol) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
             )
             for member in group.members.values()
         ],

@@ -1,4 +1,4 @@
-"""From the outcome of a command, at once or later, to a response."""
+"""Turns the outcome of a command into a response, at once or when it is known."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ T = TypeVar("T")
 
 
 def answered(outcome: Outcome | Answer, respond: Callable[[Outcome], T]) -> T | Awaitable[T]:
-    """The response now if the outcome is known, which costs no task; else when it is."""
-    if isinstance(outcome, asyncio.Future):
-        return _later(outcome, respond)
-    return respond(outcome)
+    """The response itself if the outcome is known, which costs no task; else an awaitable of it."""
+    return _later(outcome, respond) if isinstance(outcome, asyncio.Future) else respond(outcome)
 
 
 def all_answered(
     outcomes: Sequence[Outcome | Answer], respond: Callable[[Sequence[Outcome]], T]
 ) -> T | Awaitable[T]:
-    """The same for several commands that make one response."""
+    """As `answered`, for several commands that make one response."""
     if any(isinstance(outcome, asyncio.Future) for outcome in outcomes):
         return _all_later(outcomes, respond)
     return respond(outcomes)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 from millrace.broker.wire_errors import error_code
 from millrace.coordinator.errors import RecordsTooLarge
-from millrace.coordinator.runtime import Outcome
+from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
 from millrace.groups.commands import OffsetsCommitted, OffsetToCommit
 from millrace.metadata.image import TopicState
 from millrace.wire.error_codes import ErrorCode
+
+R = TypeVar("R")
 
 
 class AskedOffset(Protocol):
@@ -24,7 +27,7 @@ class AskedOffset(Protocol):
 
 
 class Place(Protocol):
-    """Where the response says what became of it."""
+    """Where the response says what became of that partition."""
 
     error_code: int
 
@@ -62,17 +65,29 @@ class CommitPlaces:
                 )
             )
 
-    def answer(self, outcome: Outcome, code_of: Callable[[MillraceError], int] | None = None) -> None:
-        """Enter the group's answer: one error for all of them, or an outcome for each."""
+    def answer(
+        self, outcome: Outcome | Answer, response: R, code_of: Callable[[MillraceError], int] | None = None
+    ) -> R | Awaitable[R]:
+        """The response, with the group's answer entered: one error for all offsets, or an outcome for each.
+        An awaitable of it where the answer is not known yet."""
+        if isinstance(outcome, asyncio.Future):
+            return self._answer_later(outcome, response, code_of)
         if isinstance(outcome, MillraceError):
             code = (code_of or commit_error_code)(outcome)
             for place in self._places:
                 place.error_code = code
-            return
+            return response
         assert isinstance(outcome, OffsetsCommitted), outcome
         for place, error in zip(self._places, outcome.errors, strict=True):
             if error is not None:
                 place.error_code = error_code(error)
+        return response
+
+    async def _answer_later(
+        self, outcome: Answer, response: R, code_of: Callable[[MillraceError], int] | None
+    ) -> R:
+        _ = self.answer(await outcome, response, code_of)
+        return response
 
 
 def commit_error_code(error: MillraceError) -> int:

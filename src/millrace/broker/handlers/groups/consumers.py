@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from millrace.broker.handlers.cluster.permissions import ALL_GROUP_OPERATIONS, NOT_ASKED
 from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
 from millrace.broker.network.context import RequestContext
@@ -21,6 +20,9 @@ from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.consumer.group import ConsumerGroup
 from millrace.groups.consumer.member import ConsumerMember
 from millrace.groups.errors import GroupNotFound
+from millrace.security.acls.authorizer import NOT_ASKED
+from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages import consumer_group_describe as described
 from millrace.wire.messages.consumer_group_heartbeat import (
@@ -47,7 +49,7 @@ def consumer_group_heartbeat(
 async def _heartbeat_with_pattern(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, pattern: str
 ) -> ConsumerGroupHeartbeatResponse:
-    """What the pattern matches is found out first, so that the first answer can assign partitions."""
+    """Find out first what the pattern matches, so that the first answer can assign partitions."""
     try:
         resolved = {pattern: await _consumers(ctx).resolve(pattern)}
     except InvalidPattern as error:
@@ -124,7 +126,7 @@ def consumer_group_describe(
         try:
             group = _describe(ctx, group_id)
             is_asked = request.include_authorized_operations
-            group.authorized_operations = ALL_GROUP_OPERATIONS if is_asked else NOT_ASKED
+            group.authorized_operations = EVERY_OPERATION[ResourceType.GROUP] if is_asked else NOT_ASKED
         except MillraceError as error:
             group = described.DescribedGroup(
                 group_id=group_id, error_code=error_code(error), error_message=error_message(error)

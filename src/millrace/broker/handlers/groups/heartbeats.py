@@ -1,8 +1,8 @@
-"""Heartbeats by a shorter way: a member says the same every few seconds, and hears the same.
+"""The quick way of heartbeats: a member says the same every few seconds, and hears the same.
 
-What a connection's last heartbeat said is kept by its bytes (`network/recognition.py`). When the next one has
-the same bytes, the command that they stand for is given to the group again, without decoding, and if the
-group's answer is the very object that it was last time, so are its bytes. The group decides each time:
+A connection's last heartbeat is kept with its bytes (`network/recognition.py`). When the next one has the
+same bytes, the group gets the command that they stand for again, without decoding; and if the group's answer
+is the very object that it was last time, the answer's bytes are sent again. The group decides each time:
 nothing is assumed about its state.
 """
 
@@ -31,7 +31,7 @@ class _Said:
         self.was_read = False
         self.group_id = ""
         self.command: object | None = None
-        """None if it cannot be given to the group as it is."""
+        """None if this heartbeat must go the general way."""
         self.outcome: object | None = None
         self.answer = b""
 
@@ -39,7 +39,7 @@ class _Said:
 def quick_heartbeat(
     command_of: Callable[[RequestContext, Any], object | None], respond: Callable[[Outcome], Any]
 ) -> Quick:
-    """The short way for an API whose requests name a `group_id`.
+    """The quick way of an API whose requests name a `group_id`.
 
     `command_of` gives the command that a request stands for, None if it must go the general way; `respond`
     makes the response."""
@@ -48,7 +48,7 @@ def quick_heartbeat(
         connection, route = request.connection, request.route
         said: _Said | None = connection.recognised[route].get(connection)
         if said is None or said.body != request.buffer[request.body : request.stop]:
-            # Worth remembering, not yet worth more: the first heartbeat after a change may be the only one.
+            # It is remembered, but not decoded yet: the first heartbeat after a change may be the only one.
             said = _Said(bytes(request.buffer[request.body : request.stop]))
             connection.recognised.remember(route, connection, said)
             return False

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from millrace.broker.handlers.groups.answers import all_answered, answered
+from millrace.broker.handlers.groups.commit_places import CommitPlaces
 from millrace.broker.handlers.groups.quick_commits import CommitRequest, quick_offset_commit
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
-from millrace.coordinator.errors import RecordsTooLarge
 from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID, TopicId
@@ -20,10 +20,8 @@ from millrace.groups.commands import (
     CommittedOffset,
     DeleteOffsets,
     FetchOffsets,
-    OffsetsCommitted,
     OffsetsDeleted,
     OffsetsFetched,
-    OffsetToCommit,
 )
 from millrace.metadata.image import Image, TopicState
 from millrace.wire.api_keys import ApiKey
@@ -60,8 +58,7 @@ def offset_commit(
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     image = ctx.services.metadata.image
     response = OffsetCommitResponse()
-    offsets: list[OffsetToCommit] = []
-    places: list[OffsetCommitResponsePartition] = []
+    commit = CommitPlaces()
     for asked in request.topics:
         topic = _topic(image, asked.name, asked.topic_id, ctx.api_version)
         answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
@@ -69,23 +66,8 @@ def offset_commit(
         for each in asked.partitions:
             place = OffsetCommitResponsePartition(partition_index=each.partition_index)
             answer.partitions.append(place)
-            if topic is None:
-                place.error_code = _unknown_topic(ctx.api_version)
-            elif not 0 <= each.partition_index < len(topic.partitions):
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                places.append(place)
-                offsets.append(
-                    OffsetToCommit(
-                        topic.name,
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.committed_metadata or "",
-                        topic.topic_id,
-                    )
-                )
-    if not offsets:
+            commit.add(topic, each, place, unknown_topic=_unknown_topic(ctx.api_version))
+    if not commit.offsets:
         return response
     command = CommitOffsets(
         group_id=request.group_id,
@@ -94,26 +76,9 @@ def offset_commit(
         generation=request.generation_id_or_member_epoch,
         retention_ms=None if request.retention_time_ms < 0 else request.retention_time_ms,
         knows_epochs=ctx.api_version >= EPOCHS_FROM,
-        offsets=offsets,
+        offsets=commit.offsets,
     )
-
-    def respond(outcome: Outcome) -> OffsetCommitResponse:
-        if isinstance(outcome, MillraceError):
-            code = (
-                ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                if isinstance(outcome, RecordsTooLarge)
-                else error_code(outcome)
-            )
-            for place in places:
-                place.error_code = code
-            return response
-        assert isinstance(outcome, OffsetsCommitted), outcome
-        for place, error in zip(places, outcome.errors, strict=True):
-            if error is not None:
-                place.error_code = error_code(error)
-        return response
-
-    return answered(ctx.services.groups.submit(request.group_id, command), respond)
+    return commit.answer(ctx.services.groups.submit(request.group_id, command), response)
 
 
 def offset_fetch(
@@ -260,9 +225,7 @@ def offset_delete(
 
 
 def _topic(image: Image, name: str, topic_id: bytes, version: int) -> TopicState | None:
-    if version >= TOPIC_IDS_FROM:
-        return image.topics_by_id.get(TopicId(topic_id))
-    return image.topics.get(name)
+    return image.topics_by_id.get(TopicId(topic_id)) if version >= TOPIC_IDS_FROM else image.topics.get(name)
 
 
 def _name(image: Image, asked: OffsetFetchRequestTopics, version: int) -> str | None:

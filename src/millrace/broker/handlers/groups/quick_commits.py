@@ -1,8 +1,8 @@
-"""OffsetCommit by a shorter way: what repeats in a client's commits is recognised by its bytes.
+"""The quick way of OffsetCommit: it recognises by its bytes what repeats in a client's commits.
 
-Who commits, and to which partitions, is worked out once (`network/recognition.py`). Whether the group lets a
-commit pass is asked each time, and what comes of it is the same record, state and answer as by the general
-way (`offsets.offset_commit`), to which everything unusual is left.
+Who commits, and to which partitions, is worked out once (`network/recognition.py`). The group is asked each
+time whether it lets a commit pass; the record, the state and the answer are those of the general way
+(`offsets.offset_commit`), to which everything unusual is left.
 """
 
 from __future__ import annotations
@@ -40,22 +40,31 @@ class CommitRequest(Request):
     pieces: list[bytes]
     """What the answer has around its error codes."""
 
-    def settled(self, error: MillraceError | None) -> None:
+    def stored(self, error: MillraceError | None) -> None:
         """The offsets are stored, or will never be: answer."""
         route = self.route
         route.stats.record(self.connection.ticks() - self.started)
         code = _NO_ERROR if error is None else error_code(error).to_bytes(2, "big", signed=True)
         body = code.join(self.pieces)
-        self.complete(response_frame(self.correlation_id, body, flexible=route.flexible_response))
+        frame = response_frame(self.correlation_id, body, flexible=route.flexible_response)
+        self.connection.complete(self, frame)
 
 
 def quick_offset_commit(request: CommitRequest) -> bool:
     """Commit, if this is a commit like most; False leaves it to `offsets.offset_commit`."""
-    known = _recognise(request)
-    if known is None:
-        return False
-    committer, wanted, request.pieces = known
-    services = request.connection.services
+    connection, route = request.connection, request.route
+    sole = read_sole(request.buffer, request.body, request.stop, route.version)
+    seen = None if sole is None else connection.recognised[route].get(sole[0])
+    wanted: list[Wanted]
+    if sole is not None and seen is not None:
+        committer, place, request.pieces = seen
+        wanted = [(place, sole[1], sole[2], b"")]
+    else:
+        known = _recognise(request, None if sole is None else sole[0])
+        if known is None:
+            return False
+        committer, wanted, request.pieces = known
+    services = connection.services
     shard = services.groups.runtime.shards.get(committer.offsets_partition)
     if shard is None:
         return False
@@ -63,27 +72,21 @@ def quick_offset_commit(request: CommitRequest) -> bool:
     if staged is None:
         return False
     records, size_bytes = staged
-    request.connection.take_place(request)
+    connection.take_place(request)
     shard.stage(records, size_bytes, request)
     return True
 
 
-def _recognise(request: CommitRequest) -> Known | None:
-    """What a request says; None if it is unusual, or names what does not exist."""
+def _recognise(request: CommitRequest, sole_start: bytes | None) -> Known | None:
+    """What a request says; None if it is unusual, or names what does not exist. One that is for one partition
+    will be known by its start."""
     route, recognised = request.route, request.connection.recognised
     table = recognised[route]
-    sole = read_sole(request.buffer, request.body, request.stop, route.version)
-    if sole is not None:
-        start, offset, leader_epoch = sole
-        seen = table.get(start)
-        if seen is not None:
-            committer, place, answer = seen
-            return committer, [(place, offset, leader_epoch, b"")], answer
     commit = read_commit(request.buffer, request.body, request.stop, route.version)
     if commit is None:
         return None
     head, offsets, answer = commit
-    # Tuples, so that a head is no other request's beginning.
+    # Heads are kept in tuples, so that none is taken for the beginning of another request.
     committer = table.get((head,)) or _meet(request, head)
     if committer is None:
         return None
@@ -93,8 +96,8 @@ def _recognise(request: CommitRequest) -> Known | None:
         if place is None:
             return None
         wanted.append((place, offset, leader_epoch, metadata))
-    if sole is not None and is_sole(commit):
-        recognised.remember(route, sole[0], (committer, wanted[0][0], answer))
+    if sole_start is not None and is_sole(commit):
+        recognised.remember(route, sole_start, (committer, wanted[0][0], answer))
     return committer, wanted, answer
 
 

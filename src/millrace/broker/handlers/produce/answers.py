@@ -62,13 +62,7 @@ class ProduceAnswer(Request):
             append_time_ms,
             partition.log.log_start_offset,
         )
-        # As `complete` does, without the call: there is no commoner answer.
-        if not self.has_place:
-            connection.send(frame)
-        elif not self.is_over:
-            self.is_over = True
-            self.response = frame
-            connection.slot_completed(frame)
+        connection.complete(self, frame)
 
     @property
     def place(self) -> Place:

@@ -99,10 +99,10 @@ def _append_one(request: ProduceAnswer, partition: Partition, records: memoryvie
     staging = services.staging
     batching = staging.batching
     if (
-        (batching.is_worthwhile or batching.is_time_to_try())
+        partition.leads_alone
         and len(records) <= STAGED_BYTES_MAX
-        and partition.leads_alone
         and not log.commits_on_flush
+        and (batching.is_worthwhile or batching.is_time_to_try())
     ):
         staging.append(request, partition, records, now_ms)
         return

@@ -27,9 +27,11 @@ Place: TypeAlias = tuple[str | TopicId, int]
 """A partition as requests name it: by the topic's name or id, and its number."""
 
 PRODUCERS_MAX: Final = 1_000
-"""Of one connection; of more, the oldest are forgotten. Whoever goes on elsewhere leaves its entry behind."""
+"""So many producers are remembered for one connection; beyond that the oldest entries go. A producer that
+goes on over another connection leaves its entry behind."""
 _BEHIND_MAX: Final = BATCHES_REMEMBERED - 1
-"""As many can be on their way behind a refused one. More were sent by somebody who knew of the refusal."""
+"""So many batches can be on their way behind a refused one. If there are more, the producer knew of the
+refusal when it sent them."""
 _HALF: Final = SEQUENCE_MAX // 2
 
 

@@ -154,7 +154,7 @@ class _Appends:
     def _result(
         self, partition: Partition, topic_id: TopicId | None, records: memoryview, now_ms: int
     ) -> PartitionResult | Appended:
-        """What came of an append; what was appended, if its commit has to be waited for."""
+        """The result of an append; or, if that has to wait for the commit, where the batch was appended."""
         partition.stats.produces += 1
         gate, acks = self._gate, self._acks
         place = (partition.topic if topic_id is None else topic_id), partition.index

@@ -57,7 +57,8 @@ class TransactionGate:
         self._verdicts: dict[Identity, Answer] = {}
         """What the coordinator says, where it lives on another broker."""
         self._guards: dict[Partition, tuple[int, int]] = {}
-        """For these partitions: where they stood when it was asked."""
+        """How many markers and leaders these partitions had had when the coordinator was asked. If there are
+        more by now, its answer may be wrong."""
 
     def enter(self, partitions: Partitions, topics: Iterable[TopicRecords]) -> list[Answer]:
         """Bring the coordinator to know of all partitions; what has to be waited for before appending.

@@ -1,4 +1,4 @@
-"""DeleteRecords: moving the start of logs. Retention's doing on demand."""
+"""DeleteRecords moves the start of logs: what retention does, on demand."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class _Deletion:
 
 
 async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete here, then wait until all replicas have: who is answered may rely on the records being gone,
-    whoever leads next."""
+    """Delete here, then wait until all replicas have deleted too: after the answer a client may rely on the
+    records being gone, whoever leads next."""
     response = DeleteRecordsResponse()
     deletions: list[_Deletion] = []
     for topic in request.topics:
@@ -80,9 +80,9 @@ async def _delete(
 
 
 async def _wait_for_replicas(services: Services, deletions: list[_Deletion], timeout_ms: int) -> None:
-    if all(_is_settled(services, each) for each in deletions):
+    if all(_is_over(services, each) for each in deletions):
         return
-    # Set by fetches of followers, by changes of leaders, and by brokers that come or go.
+    # Fetches of followers, changes of leaders, and brokers that come or go set it.
     news = asyncio.Event()
     unsubscribe = services.metadata.subscribe(lambda _old, _new: news.set())
     for each in deletions:
@@ -90,7 +90,7 @@ async def _wait_for_replicas(services: Services, deletions: list[_Deletion], tim
     left = deletions
     try:
         async with asyncio.timeout(max(timeout_ms, 0) / 1000):
-            while left := [each for each in left if not _is_settled(services, each)]:
+            while left := [each for each in left if not _is_over(services, each)]:
                 news.clear()
                 await news.wait()
     except TimeoutError:
@@ -102,7 +102,7 @@ async def _wait_for_replicas(services: Services, deletions: list[_Deletion], tim
             each.partition.stop_watching_start(news.set)
 
 
-def _is_settled(services: Services, deletion: _Deletion) -> bool:
+def _is_over(services: Services, deletion: _Deletion) -> bool:
     """Whether nothing is left to wait for. Replicas whose brokers are gone delete when they come back."""
     partition, result = deletion.partition, deletion.result
     if not partition.is_leader:

@@ -92,7 +92,7 @@ async def _offset(
         partition.check_epoch(wanted.current_leader_epoch)
         partition.refuse_unless_leader()
         if wanted.timestamp == LATEST and not partition.knows_its_end:
-            # What an earlier leader has acknowledged may be above what this one knows to be committed yet.
+            # An earlier leader may have acknowledged records above what this one knows to be committed.
             is_known = ctx.api_version >= OFFSET_NOT_AVAILABLE_FROM
             return _failed(
                 index, ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
@@ -129,7 +129,7 @@ async def _look_up(partition: Partition, timestamp: int, committed_only: bool) -
 
 
 async def _search(log: PartitionLog, timestamp: int) -> TimestampedOffset | None:
-    """Look a timestamp up. Threads do it, and only look: what they find damaged is taken out of service here,
+    """Look a timestamp up. Threads do that and change nothing: the damage that they find is isolated here,
     and the search goes past it."""
     met: list[tuple[str, int]] = []
     while True:
@@ -174,8 +174,8 @@ def _epoch_end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition
     return EpochEndOffset(partition=index, leader_epoch=epoch, end_offset=end_offset)
 
 
-# v2 isolation level, v4 leader epochs, v6 flexible, v7, v8, v9 and v11 one more special timestamp each, v10 a
-# time-out.
+# v2 adds the isolation level, v4 leader epochs; v6 is the flexible encoding; v7, v8, v9 and v11 add one
+# special timestamp each, v10 a time-out.
 LIST_OFFSETS: Final = Api(ApiKey.LIST_OFFSETS, versions=(1, 11), handle=list_offsets)
 # v3 adds the asking replica, v4 is the flexible encoding.
 OFFSET_FOR_LEADER_EPOCH: Final = Api(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.broker.handlers.cluster.metadata import reachable_brokers
-from millrace.broker.handlers.cluster.permissions import ALL_TOPIC_OPERATIONS
+from millrace.broker.handlers.cluster.metadata import reachable_brokers, reachable_leader
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -13,6 +12,8 @@ from millrace.core.ids import NodeId
 from millrace.metadata.errors import InvalidTopicName
 from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.topic_names import check_topic_name, is_internal
+from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.describe_topic_partitions import (
@@ -91,7 +92,7 @@ def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
         error_code=code,
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=EVERY_OPERATION[ResourceType.TOPIC],
     )
 
 
@@ -106,7 +107,7 @@ def _topic(
             _partition(index, topic.partitions[index], reachable, image.offline_at(topic.topic_id, index))
             for index in indexes
         ],
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=EVERY_OPERATION[ResourceType.TOPIC],
     )
 
 
@@ -116,11 +117,7 @@ def _partition(
     reachable: dict[NodeId, tuple[str, int]],
     offline: frozenset[NodeId],
 ) -> DescribeTopicPartitionsResponsePartition:
-    code, leader_id = ErrorCode.NONE, partition.leader
-    if leader_id < 0:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    elif leader_id not in reachable:
-        code, leader_id = ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+    code, leader_id = reachable_leader(partition, reachable)
     return DescribeTopicPartitionsResponsePartition(
         error_code=code,
         partition_index=index,

@@ -108,7 +108,7 @@ def _named_twice(name: str) -> ContradictoryRequest:
 
 
 class _Describe:
-    """The settings of new topics. Those created together mostly have the same ones."""
+    """Describes the settings of new topics: those created together mostly share them."""
 
     def __init__(self, layers: BrokerLayers) -> None:
         self._layers = layers

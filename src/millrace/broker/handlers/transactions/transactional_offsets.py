@@ -51,7 +51,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
             commit.add(topic, each, place)
     if commit.offsets:
         outcome = await _commit(ctx, request, commit.offsets)
-        commit.answer(outcome, lambda error: _code_of(error, ctx.api_version))
+        _ = commit.answer(outcome, response, lambda error: _code_of(error, ctx.api_version))
     return response
 
 

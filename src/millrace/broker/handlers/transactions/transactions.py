@@ -57,11 +57,13 @@ FENCED_FROM: Final = 2
 OWN_EPOCHS_FROM: Final = 5
 """EndTxn of this version comes from clients of transaction version 2."""
 MARKERS_ANSWERED_WITHIN_S: Final = 5.0
-"""Less than other brokers wait for an answer: what is written counts, whatever became of the others."""
+"""Shorter than other brokers wait for an answer: so they hear which markers are written, even if some are
+not."""
 
 
 def fenced_code(error: MillraceError, version: int, *, since: int = FENCED_FROM) -> ErrorCode:
-    """PRODUCER_FENCED is younger than these APIs; before, its meaning had another code."""
+    """The code of an error in this version: PRODUCER_FENCED is younger than these APIs, and before `since`
+    another code has its meaning."""
     if isinstance(error, EpochFenced) and version < since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error_code(error)
@@ -235,21 +237,21 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
             answer = WritableTxnMarkerTopicResult(name=topic.name)
             result.topics.append(answer)
             for index in topic.partition_indexes:
-                settled: asyncio.Future[MillraceError | None] = loop.create_future()
+                wait: asyncio.Future[MillraceError | None] = loop.create_future()
                 ctx.services.markers.write_for_peer(
-                    TopicPartition(topic.name, index), marker, settled.set_result
+                    TopicPartition(topic.name, index), marker, wait.set_result
                 )
                 place = WritableTxnMarkerPartitionResult(partition_index=index)
                 answer.partitions.append(place)
                 places.append(place)
-                waits.append(settled)
+                waits.append(wait)
     try:
         async with asyncio.timeout(MARKERS_ANSWERED_WITHIN_S):
             for wait in waits:
-                # Shielded: the partition settles it later, also when nobody waits any more.
+                # Shielded, since the partition sets the result later, also when nobody waits any more.
                 await asyncio.shield(wait)
     except TimeoutError:
-        log.info("markers wait for replicas: their coordinator is to ask again")
+        log.info("markers wait for replicas; their coordinator will ask again")
     for place, wait in zip(places, waits, strict=True):
         if not wait.done():
             place.error_code = ErrorCode.REQUEST_TIMED_OUT
@@ -258,7 +260,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
     return response
 
 
-# Looking
+# Describing and listing
 
 
 def describe_transactions(

@@ -1,8 +1,8 @@
 """The names of Spark's own functions, which no declared function may have.
 
-Spark looks its own functions up first, so that one of ours with such a name would be ignored in silence. The
-list is that of Spark 4.2.1, kept here so that a file can be checked without starting Spark; a test compares
-it with what Spark says.
+Spark looks its own functions up first, and would ignore a declared one of such a name in silence. This is the
+list of Spark 4.2.1, kept here so that a file can be checked without starting Spark; a test compares it with
+what Spark says.
 """
 
 from __future__ import annotations

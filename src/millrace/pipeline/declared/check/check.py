@@ -1,4 +1,4 @@
-"""From the tree of a file to a pipeline: reads every part, and collects every mistake before it gives up."""
+"""Makes a pipeline of a file's tree: reads every part, and collects every mistake before it gives up."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def examine_file(
 ) -> tuple[Pipeline | None, list[Mistake]]:
     """The pipeline, or None if any of the mistakes is more than a warning.
 
-    `bootstrap` counts before the file's `bootstrap.servers`, that before the variable MILLRACE_BOOTSTRAP, and
-    that before the default. Sources and sinks that name servers of their own keep them."""
+    The first of these that is given names the servers: `bootstrap`, the file's `bootstrap.servers`, the
+    variable MILLRACE_BOOTSTRAP, the default. Sources and sinks that name their own servers keep them."""
     mistakes = Mistakes()
     tree = _tree(path, mistakes)
     pipeline = None if tree is None else _Checker(path, tree, mistakes, environment).pipeline(bootstrap)
@@ -61,7 +61,7 @@ def examine_file(
 
 
 def name_in(path: Path) -> str:
-    """The name alone, also of a file with mistakes: what runs can be looked at and stopped all the same."""
+    """The pipeline's name alone, even if its file has mistakes: users can still look at a run and stop it."""
     mistakes = Mistakes()
     tree = _tree(path, mistakes)
     entry = None if tree is None else tree.entries.get("pipeline")
@@ -165,7 +165,7 @@ class _Checker:
             self._mistakes.add(
                 self._top.mark, "there are no sources", allowed="sources: (in SQL: CREATE SOURCE ...)"
             )
-        # One that cannot be read is known all the same: those who read from it are not to blame.
+        # A source with mistakes is known all the same: the steps that read from it are not to blame.
         found: dict[str, Source | None] = dict.fromkeys(
             self._top.table("sources", "a table of sources by name")
         )

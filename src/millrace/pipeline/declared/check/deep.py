@@ -41,10 +41,10 @@ def plans(spark: SparkSession, pipeline: Pipeline, scratch: Path, mode: str) -> 
 
 
 def _plan_text(spark: SparkSession, frame: DataFrame, mode: str) -> str:
-    """As DataFrame.explain prints it.
+    """The plan as DataFrame.explain prints it.
 
-    Spark decides by the plan as it was written whether it explains a stream, and in a query's text a table
-    is only a name: it would plan a batch, and refuse. So it gets the plan with its names resolved."""
+    Spark looks at the plan as written to decide whether it explains a stream. There a table is only a name,
+    so Spark would plan a batch, and refuse. Therefore we hand it the plan with its names resolved."""
     jvm: Any = spark._jvm
     analyzed = frame._jdf.queryExecution().analyzed()
     resolved = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, analyzed)

@@ -18,7 +18,7 @@ from millrace.pipeline.declared.language.model import (
 
 
 def check_names(sources: Mapping[str, Source | None], steps: Mapping[str, Step], mistakes: Mistakes) -> None:
-    """Sources and steps are tables of one database: a name is there once, whatever its case."""
+    """Sources and steps are tables of one database: each name may occur once, whatever its case."""
     seen: dict[str, str] = {}
     for name, mark in [
         *((name, source.mark) for name, source in sources.items() if source is not None),
@@ -74,7 +74,7 @@ def check_view(sink_name: str, view: str, views: list[str], mark: Mark, mistakes
 
 
 def check_graph(pipeline: Pipeline, mistakes: Mistakes) -> None:
-    """What only shows when all parts are known; parts that rest on a mistake are left alone."""
+    """Check what shows only when all parts are known; leave alone the parts that rest on a mistake."""
     used: dict[str, None] = {}
     is_broken = mistakes.fatal
     for sink in pipeline.sinks.values():

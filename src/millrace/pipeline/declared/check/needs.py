@@ -22,14 +22,14 @@ def needs_delta(pipeline: Pipeline) -> bool:
 
 
 def locations_of(pipeline: Pipeline) -> list[str]:
-    """All folders and URLs that it reads or writes."""
+    """All folders and URLs that the pipeline reads or writes."""
     parts = (*pipeline.sources.values(), *pipeline.sinks.values())
     places = [part.path for part in parts if isinstance(part, ArchiveSource | FileSource | TableSink)]
     return places if pipeline.checkpoint is None else [*places, pipeline.checkpoint]
 
 
 def packages_of(pipeline: Pipeline) -> list[str]:
-    """The packages that it names, and the drivers of its databases unless it brings its own."""
+    """The packages that the pipeline names, and drivers for its databases unless it names those too."""
     packages = list(pipeline.packages)
     for part in (*pipeline.sources.values(), *pipeline.sinks.values()):
         driver = driver_of(part.url) if isinstance(part, JdbcSource | JdbcSink) else None

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypedDict
 
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.declared.check.sources import (
     Surroundings,
     check_topic,
     jdbc_options,
     read_bootstrap,
     read_jdbc_url,
+    read_kind,
     read_payload,
 )
 from millrace.pipeline.declared.language.fields import Fields
-from millrace.pipeline.declared.language.mistakes import closest
+from millrace.pipeline.declared.language.mistakes import Mark
 from millrace.pipeline.declared.language.model import (
     ConsoleSink,
     JdbcSink,
@@ -24,7 +26,6 @@ from millrace.pipeline.declared.language.model import (
     Trigger,
 )
 from millrace.pipeline.declared.language.topic_options import sink_options
-from millrace.pipeline.errors import InvalidOption
 
 DELIVERIES: Final = ("exactly-once", "at-least-once")
 MODES: Final = ("append", "update", "complete")
@@ -39,7 +40,7 @@ _KEYS: Final = {
     "jdbc": ("jdbc", "table", "key", "marker_table", "user", "password", "driver", "options", *_COMMON),
     "console": ("console", "rows", "truncate", *_COMMON),
 }
-# What Spark, or the sink itself, cannot do.
+# The modes that Spark and the sink itself can do.
 _MODES_OF: Final = {
     "topic": ("append", "update"),
     "delta": ("append", "complete"),
@@ -59,45 +60,39 @@ class Defaults:
 
 def read_sink(name: str, fields: Fields, view: str, around: Surroundings, defaults: Defaults) -> Sink | None:
     """One entry of `sinks`; None if it is not even clear of what kind it is."""
-    kinds = [key for key in _KEYS if key in fields]
-    if len(kinds) != 1:
-        fields.only(list(dict.fromkeys(key for keys in _KEYS.values() for key in keys)))
-        if kinds:
-            what = f"{fields.where}: {' and '.join(kinds)} together: one of them says where the rows go"
-            around.mistakes.add(fields.mark, what, allowed=", ".join(_KEYS))
-        elif not any(closest(name, _KEYS) for name in fields.names()):
-            what = f"{fields.where}: nothing says where the rows go"
-            around.mistakes.add(fields.mark, what, allowed=", ".join(_KEYS))
+    kind = read_kind(fields, _KEYS, around.mistakes, says="where the rows go")
+    if kind is None:
         return None
-    kind = kinds[0]
-    fields.only(_KEYS[kind])
     mode = fields.choice("mode", MODES, "append")
     if mode not in _MODES_OF[kind]:
         what = f"{fields.where}: mode {mode} is not possible for {kind}"
         around.mistakes.add(fields.mark_of("mode"), what, allowed=", ".join(_MODES_OF[kind]))
-    common = _Common(name, fields, view, mode, fields.trigger(defaults.trigger))
+
+    common = _Common(
+        name=name, mark=fields.mark, view=view, mode=mode, trigger=fields.trigger(defaults.trigger)
+    )
     match kind:
         case "topic":
-            return _topic(common, around, defaults)
+            return _topic(fields, common, around, defaults)
         case "jdbc":
-            return _jdbc(common, around)
+            return _jdbc(fields, common, around)
         case "console":
-            return _console(common)
+            return _console(fields, common)
         case _:
-            return _table(common, kind, around)
+            return _table(fields, common, kind, around)
 
 
-@dataclass(frozen=True, slots=True)
-class _Common:
+class _Common(TypedDict):
+    """What `SinkCommon` takes, for each kind of sink."""
+
     name: str
-    fields: Fields
+    mark: Mark
     view: str
     mode: str
     trigger: Trigger
 
 
-def _topic(common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
-    fields = common.fields
+def _topic(fields: Fields, common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
     topic = fields.text("topic")
     by_column = topic is not None and topic.strip() == "*"
     if topic is not None and not by_column:
@@ -107,11 +102,7 @@ def _topic(common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
         payload = replace(payload, format="json")
     before = len(around.mistakes.found)
     sink = TopicSink(
-        name=common.name,
-        mark=fields.mark,
-        view=common.view,
-        mode=common.mode,
-        trigger=common.trigger,
+        **common,
         topic=None if by_column else topic,
         bootstrap=read_bootstrap(fields, around),
         payload=payload,
@@ -125,7 +116,7 @@ def _topic(common: _Common, around: Surroundings, defaults: Defaults) -> Sink:
 
 
 def _check_options(sink: TopicSink, fields: Fields, around: Surroundings) -> None:
-    """The options go to the writer as they are: ask it whether it understands them, if Spark is here."""
+    """The options go to the writer as they are: ask it whether it understands them, if Spark is installed."""
     try:
         from millrace.pipeline.sink.options import read_sink_options
     except ImportError:
@@ -136,14 +127,9 @@ def _check_options(sink: TopicSink, fields: Fields, around: Surroundings) -> Non
         around.mistakes.add(fields.mark_of("options"), f"{fields.where}: {error}")
 
 
-def _table(common: _Common, kind: str, around: Surroundings) -> Sink:
-    fields = common.fields
+def _table(fields: Fields, common: _Common, kind: str, around: Surroundings) -> Sink:
     return TableSink(
-        name=common.name,
-        mark=fields.mark,
-        view=common.view,
-        mode=common.mode,
-        trigger=common.trigger,
+        **common,
         format=kind,
         path=around.location(fields.text(kind) or "."),
         partition_by=fields.texts("partition_by"),
@@ -151,20 +137,15 @@ def _table(common: _Common, kind: str, around: Surroundings) -> Sink:
     )
 
 
-def _jdbc(common: _Common, around: Surroundings) -> Sink:
-    fields = common.fields
+def _jdbc(fields: Fields, common: _Common, around: Surroundings) -> Sink:
     fields.require("table", "table: NAME")
     url = read_jdbc_url(fields, around.mistakes)
     key = fields.texts("key")
-    if common.mode == "update" and not key:
+    if common["mode"] == "update" and not key:
         what = f"{fields.where}: mode update needs 'key', the columns by which a row replaces an older one"
         around.mistakes.add(fields.mark_of("mode"), what, allowed="key: COLUMN or a list of columns")
     return JdbcSink(
-        name=common.name,
-        mark=fields.mark,
-        view=common.view,
-        mode=common.mode,
-        trigger=common.trigger,
+        **common,
         url=url,
         table=fields.text("table") or "",
         key=key,
@@ -173,15 +154,10 @@ def _jdbc(common: _Common, around: Surroundings) -> Sink:
     )
 
 
-def _console(common: _Common) -> Sink:
-    fields = common.fields
+def _console(fields: Fields, common: _Common) -> Sink:
     fields.flag("console", True)
     return ConsoleSink(
-        name=common.name,
-        mark=fields.mark,
-        view=common.view,
-        mode=common.mode,
-        trigger=common.trigger,
+        **common,
         rows=fields.count("rows", 20),
         truncate=fields.flag("truncate", False),
     )

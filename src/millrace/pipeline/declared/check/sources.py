@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.declared.language.ddl import check_ddl
 from millrace.pipeline.declared.language.document import Scalar
 from millrace.pipeline.declared.language.fields import Fields
@@ -23,7 +25,7 @@ from millrace.pipeline.declared.language.model import (
 )
 from millrace.pipeline.declared.language.topic_options import source_options
 from millrace.pipeline.declared.run.drivers import options_with_driver
-from millrace.pipeline.errors import InvalidOption
+from millrace.pipeline.topic_names import is_topic_name
 
 PAYLOAD_FORMATS: Final = ("raw", "text", "json", "avro", "protobuf")
 FILE_FORMATS: Final = ("parquet", "json", "csv", "text", "orc", "delta")
@@ -43,7 +45,6 @@ _KEYS: Final = {
     "files": ("files", "format", "schema", "schema_file", "stream", "watermark", "options"),
     "jdbc": ("jdbc", "table", "query", "user", "password", "driver", "watermark", "options"),
 }
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[^\s:,/]+):(\d{1,5})")
 _URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
@@ -57,7 +58,7 @@ class Surroundings:
     mistakes: Mistakes
 
     def location(self, path: str) -> str:
-        """A path means one beside the file; a URL means itself."""
+        """A relative path begins at the file's folder; a URL stays as it is."""
         if path.startswith("s3://"):
             # Hadoop knows Amazon's store by the name of its third client.
             return f"s3a://{path.removeprefix('s3://')}"
@@ -68,22 +69,9 @@ class Surroundings:
 
 def read_source(name: str, fields: Fields, around: Surroundings) -> Source | None:
     """One entry of `sources`; None if it is not even clear of what kind it is."""
-    kinds = [key for key in _KEYS if key in fields]
-    if len(kinds) != 1:
-        fields.only(list(dict.fromkeys(key for keys in _KEYS.values() for key in keys)))
-        if kinds:
-            what = (
-                f"{fields.where}: {' and '.join(kinds)} together: one of them says where the rows come from"
-            )
-            around.mistakes.add(fields.mark, what, allowed=", ".join(_KEYS))
-        elif not any(closest(name, _KEYS) for name in fields.names()):
-            # A misspelt kind is said already, with the word that was meant.
-            what = f"{fields.where}: nothing says where the rows come from"
-            around.mistakes.add(fields.mark, what, allowed=", ".join(_KEYS))
-        return None
-    kind = kinds[0]
-    fields.only(_KEYS[kind])
-    match kind:
+    match read_kind(fields, _KEYS, around.mistakes, says="where the rows come from"):
+        case None:
+            return None
         case "archive":
             return _archive(name, fields, around)
         case "files":
@@ -92,6 +80,26 @@ def read_source(name: str, fields: Fields, around: Surroundings) -> Source | Non
             return _jdbc(name, fields, around)
         case _:
             return _topics(name, fields, around)
+
+
+def read_kind(
+    fields: Fields, keys_of: Mapping[str, Sequence[str]], mistakes: Mistakes, *, says: str
+) -> str | None:
+    """The one key that names the kind of a source or sink, once its other keys are checked; None without one.
+
+    `keys_of` has the keys of each kind, `says` is what a kind says, for messages."""
+    kinds = [key for key in keys_of if key in fields]
+    if len(kinds) == 1:
+        fields.only(keys_of[kinds[0]])
+        return kinds[0]
+    fields.only(list(dict.fromkeys(key for keys in keys_of.values() for key in keys)))
+    if kinds:
+        what = f"{fields.where}: {' and '.join(kinds)} together: one of them says {says}"
+        mistakes.add(fields.mark, what, allowed=", ".join(keys_of))
+    elif not any(closest(name, keys_of) for name in fields.names()):
+        # `only` has reported a misspelt kind already, with the word that was meant.
+        mistakes.add(fields.mark, f"{fields.where}: nothing says {says}", allowed=", ".join(keys_of))
+    return None
 
 
 def read_bootstrap(fields: Fields, around: Surroundings) -> str:
@@ -115,7 +123,7 @@ def check_bootstrap(text: str, mark: Mark, where: str, mistakes: Mistakes) -> No
 
 
 def check_topic(topic: str, mark: Mark, where: str, mistakes: Mistakes) -> None:
-    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         mistakes.add(
             mark,
             f"{where}: {topic!r} is no topic's name",
@@ -161,7 +169,7 @@ _EXAMPLES: Final = {
 
 
 def _is_descriptor_set(formatted: str, fields: Fields) -> bool:
-    """What protoc has made of a schema already is no text."""
+    """Whether the schema's file is what protoc compiled, and so no text."""
     name = fields.text("schema_file")
     return formatted == "protobuf" and name is not None and not name.endswith(".proto")
 

@@ -18,12 +18,12 @@ TYPES: Final = (
     "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, varchar(n), binary, date, "
     "timestamp, timestamp_ntz, variant, array<...>, map<...,...>, struct<name: type, ...>"
 )
-# Words of an interval's type (INTERVAL DAY TO SECOND) and behind a type (NOT NULL, COMMENT '...').
+# Words of an interval's type, such as INTERVAL DAY TO SECOND.
 _INTERVAL_WORDS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO")
 
 
 def check_ddl(text: str, begin: Mark, mistakes: Mistakes, *, where: str) -> list[str]:
-    """The names of the columns; what is wrong goes to `mistakes`."""
+    """Check a schema and return the names of its columns; what is wrong goes to `mistakes`."""
     before = len(mistakes.found)
     tokens = tokenize(text, begin, mistakes)
     if len(mistakes.found) > before:
@@ -32,7 +32,7 @@ def check_ddl(text: str, begin: Mark, mistakes: Mistakes, *, where: str) -> list
 
 
 def check_type(text: str, begin: Mark, mistakes: Mistakes, *, where: str) -> None:
-    """One type, such as what a function returns."""
+    """Check one type, such as what a function returns."""
     before = len(mistakes.found)
     tokens = tokenize(text, begin, mistakes)
     if len(mistakes.found) == before:

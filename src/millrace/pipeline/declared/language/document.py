@@ -13,7 +13,7 @@ from millrace.pipeline.declared.language.mistakes import Mark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar:
-    """One value as it was written. `kind` is str, int, float, bool, null, or broken: its mistake is said."""
+    """One value as written. `kind` is str, int, float, bool, null, or broken (its mistake is noted)."""
 
     text: str
     kind: str
@@ -24,6 +24,8 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Items:
+    """A list of values."""
+
     mark: Mark
     values: list[Node] = field(default_factory=list)
 
@@ -38,6 +40,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """Keys with their values, in the order of the file."""
+
     mark: Mark
     entries: dict[str, Entry] = field(default_factory=dict)
 

@@ -120,7 +120,7 @@ def describe_sink(pipeline: Pipeline, sink: Sink) -> str:
 
 
 def _beside(pipeline: Pipeline, text: str) -> str:
-    """Paths beside the file are shown as they were written there."""
+    """Show paths below the file's folder as the file writes them."""
     return text.replace(f"{pipeline.path.absolute().parent}/", "")
 
 

@@ -60,7 +60,7 @@ class Fields:
         return self.mark if entry is None else entry.mark
 
     def only(self, known: Sequence[str]) -> None:
-        """Every other key is a mistake."""
+        """Note every key that is not known as a mistake."""
         for key, entry in self._entries.items():
             if key not in known:
                 self._mistakes.unknown(entry.mark, f"{self.where}: unknown key {key!r}", key, known)
@@ -221,7 +221,7 @@ class Fields:
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """`10 minutes`, `1 hour 30 minutes`, `90s`, `1h30m`; None if it is none."""
+    """`10 minutes`, `1 hour 30 minutes`, `90s`, `1h30m` in ms; None for any other text."""
     rest, total = text.strip().lower(), 0.0
     if not rest:
         return None

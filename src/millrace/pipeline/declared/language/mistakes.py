@@ -10,7 +10,7 @@ from typing import Final
 
 from millrace.pipeline.errors import PipelineError
 
-# Below this two words are no slip of the finger but different words.
+# Two words that are less alike than this are different words, not a slip of the finger.
 _SIMILAR_ENOUGH: Final = 0.6
 
 
@@ -43,7 +43,7 @@ class Mistake:
 
 @dataclass(slots=True)
 class Mistakes:
-    """A growing list; nothing stops at the first."""
+    """The mistakes found so far: checking goes on after the first, so that a user sees all at once."""
 
     found: list[Mistake] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Mistakes:
         self.add(mark, what, allowed=", ".join(names) or "none", meant=closest(name, names) or "")
 
     def in_order(self) -> list[Mistake]:
-        """By line; the same thing found twice is said once."""
+        """All mistakes by line; one that was found twice is there once."""
         return sorted(dict.fromkeys(self.found))
 
     @property
@@ -68,7 +68,7 @@ class Mistakes:
 
 
 class InvalidPipeline(PipelineError):
-    """A file that cannot be run; the message is the whole list."""
+    """A pipeline's file cannot be run; the message lists every mistake in it."""
 
     def __init__(self, path: Path, mistakes: list[Mistake]) -> None:
         errors = [mistake for mistake in mistakes if not mistake.warning]
@@ -80,7 +80,7 @@ class InvalidPipeline(PipelineError):
 
 
 def line_of(path: Path, mistake: Mistake) -> str:
-    """`file:line: what is wrong`, as compilers and editors have it."""
+    """`file:line: what is wrong`, as compilers print it and editors understand it."""
     kind = "warning: " if mistake.warning else ""
     return f"{path}:{mistake.mark.line}: {kind}{mistake.text()}"
 

@@ -32,7 +32,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When batches begin: `always` (one after the other), `every` so many ms, or `available-now` and end."""
+    """When batches begin: `always` (one after the other), `every` some ms, or `available-now` and end."""
 
     kind: str = "always"
     every_ms: int = 0
@@ -44,6 +44,8 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSource:
+    """Records of topics, named one by one or by a pattern."""
+
     name: str
     mark: Mark
     topics: tuple[str, ...] = ()
@@ -69,6 +71,8 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSource:
+    """Records that `millrace pipeline archive` has copied into a Delta table."""
+
     name: str
     mark: Mark
     path: str
@@ -87,6 +91,8 @@ class ArchiveSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
+    """Rows of files in a folder, or of a Delta table."""
+
     name: str
     mark: Mark
     path: str
@@ -106,6 +112,8 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcSource:
+    """Rows of a database's table or query, read once."""
+
     name: str
     mark: Mark
     url: str
@@ -131,7 +139,7 @@ Source: TypeAlias = TopicSource | ArchiveSource | FileSource | JdbcSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A Python function `module:name` that SQL can call; `kind`: does it get rows or whole columns?"""
+    """A Python function `module:name` that SQL can call; `kind` says if it gets rows or whole columns."""
 
     name: str
     mark: Mark
@@ -143,6 +151,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """A query with a name: a view that later steps and sinks can read."""
+
     name: str
     mark: Mark
     sql: str
@@ -165,6 +175,8 @@ class SinkCommon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSink(SinkCommon):
+    """Writes rows as records of one topic, or of the topic that each row's column `topic` names."""
+
     topic: str | None
     bootstrap: str
     payload: Payload
@@ -193,6 +205,8 @@ class TableSink(SinkCommon):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcSink(SinkCommon):
+    """Writes rows into a database's table; the marker table remembers which batches are in it."""
+
     url: str
     table: str
     key: tuple[str, ...] = ()
@@ -206,6 +220,8 @@ class JdbcSink(SinkCommon):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSink(SinkCommon):
+    """Prints rows, for trying out a pipeline."""
+
     rows: int = 20
     truncate: bool = False
 
@@ -225,7 +241,7 @@ class Pipeline:
     path: Path
     sources: Mapping[str, Source]
     functions: Mapping[str, Function]
-    # In an order in which each one reads only what comes before it.
+    # Ordered so that each step reads only what comes before it.
     steps: Mapping[str, Step]
     sinks: Mapping[str, Sink]
     checkpoint: str | None = None
@@ -242,7 +258,7 @@ class Pipeline:
         return [names[table.casefold()] for table in step.query.tables if table.casefold() in names]
 
     def upstream(self, view: str) -> list[str]:
-        """The view and all that it is made of, each once, in the order of the queries' own words."""
+        """The view and all that it is made of, each once, in the order in which the queries name them."""
         found: dict[str, None] = {}
         waiting = [view]
         while waiting:

@@ -13,7 +13,7 @@ from millrace.pipeline.declared.language.mistakes import Mark, Mistakes, closest
 def check_function(
     module: str, attribute: str, folder: Path, mark: Mark, mistakes: Mistakes, *, where: str
 ) -> None:
-    """Whether `module` can be found, beside the file or installed, and defines `attribute`."""
+    """Check that `module` can be found, beside the file or installed, and defines `attribute`."""
     if module in sys.builtin_module_names:
         return
     path = find_module(module, folder)
@@ -36,7 +36,7 @@ def check_function(
         mistakes.add(mark, f"{where}: {path} cannot be read: {error}")
         return
     names = _defined(tree)
-    # Who imports all names of another module may have any: only running it would tell.
+    # A module that imports all names of another may define any: only running it would tell.
     if attribute not in names and "*" not in names:
         functions = [name for name in names if not name.startswith("_")]
         mistakes.unknown(
@@ -70,7 +70,7 @@ def _defined(tree: ast.Module) -> list[str]:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names[name] = None
             case ast.Assign(targets=targets):
-                # Several at once too: `a, b = ...`.
+                # One statement may assign several names: `a, b = ...`.
                 names |= {
                     node.id: None
                     for target in targets

@@ -204,7 +204,7 @@ class _Statement:
         self._put_inside(tree, section, name.name, name.mark, body)
 
     def _put_inside(self, table: Table, outer: str, key: str, mark: Mark, value: Node) -> None:
-        """Into the table `outer` inside of `table`, which is made if it is not there."""
+        """Put a value into the table `outer` inside of `table`; make `outer` if it is missing."""
         entry = table.entries.setdefault(outer, Entry(mark, Table(mark)))
         if not isinstance(entry.value, Table):
             self._mistakes.add(mark, f"{outer!r} is here twice, first on line {entry.mark.line}")

@@ -1,6 +1,7 @@
 """SQL as far as it can be understood without Spark: words with their lines, brackets, the tables it reads.
 
-It must never refuse what Spark accepts: where it is not sure, it says nothing, and `--deep` asks Spark.
+This module must never refuse what Spark accepts: where it is not sure it says nothing, and `--deep` asks
+Spark.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ _AGGREGATES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A word, a text, a number or a symbol, with its place in the file."""
+
     kind: str
     text: str
     mark: Mark
@@ -131,7 +134,7 @@ def examine(text: str, begin: Mark, mistakes: Mistakes, *, where: str) -> Query 
 
 
 class _Places:
-    """From a position in a text to its line and column."""
+    """Finds the line and column of a position in a text."""
 
     def __init__(self, text: str, begin: Mark) -> None:
         self._begin = begin
@@ -139,7 +142,7 @@ class _Places:
         self._line = 0
 
     def at(self, position: int) -> Mark:
-        # Positions only grow.
+        # Callers ask for positions in rising order.
         while self._line + 1 < len(self._starts) and self._starts[self._line + 1] <= position:
             self._line += 1
         column = position - self._starts[self._line]
@@ -147,7 +150,7 @@ class _Places:
 
 
 def _end_of_comment(text: str, position: int) -> int | None:
-    """Spark's comments nest."""
+    """Where a comment ends, or None if nothing closes it; Spark's comments nest."""
     depth = 0
     for match in re.compile(r"/\*|\*/").finditer(text, position):
         depth += 1 if match[0] == "/*" else -1

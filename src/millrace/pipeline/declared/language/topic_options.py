@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 from millrace.pipeline.declared.language.model import TopicSink, TopicSource
 
-# What a connection needs, whichever way the records go.
+# Options of connections, which reading and writing share.
 _SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "kafka.security.", "kafka.sasl.", "kafka.ssl.")
 
 
 def source_options(source: TopicSource) -> dict[str, str]:
-    """`options` come last: who gives one there means it."""
+    """Options for reading; what the source's own `options` say wins over what we derive."""
     options = {"bootstrap.servers": source.bootstrap}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
@@ -45,6 +45,6 @@ def _start(starting: str) -> dict[str, str]:
         moment = moment.replace(tzinfo=UTC)
     return {
         "startingTimestamp": str(round(moment.timestamp() * 1000)),
-        # A time without any record behind it yet is no mistake: what comes is read.
+        # A time behind the last record is no mistake: the source then reads what comes.
         "startingOffsetsByTimestampStrategy": "latest",
     }

@@ -45,7 +45,7 @@ def read_yaml(text: str, mistakes: Mistakes) -> Table | None:
 class _Reader:
     def __init__(self, mistakes: Mistakes) -> None:
         self._mistakes = mistakes
-        # Aliases are the same node again: converted once, or a small file could grow without bound.
+        # An alias is the same node again. We convert a node once, or a small file could grow without bound.
         self._done: dict[int, Node] = {}
         self._open: set[int] = set()
 
@@ -97,7 +97,7 @@ def _mark(mark: yaml.Mark | None) -> Mark:
 
 
 def _hint(text: str, mark: yaml.Mark | None) -> str:
-    """The two slips behind most of these messages."""
+    """Name the slip, if it is one of the two behind most of these messages."""
     lines = text.splitlines()
     if mark is None or mark.line >= len(lines):
         return ""

@@ -1,4 +1,4 @@
-"""Drivers of databases by their JDBC address: those that are fetched by themselves, and names of others."""
+"""Drivers of databases by their JDBC address: those that we fetch on our own, and names of others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRIVERS: Final = {
     "postgresql": Driver("org.postgresql.Driver", "org.postgresql", "postgresql", "42.7.14"),
     "sqlite": Driver("org.sqlite.JDBC", "org.xerial", "sqlite-jdbc", "3.53.4.0", one_writer=True),
 }
-# Named in messages only: they have not been tried.
+# We only name these in messages: nobody has tried them.
 _OTHERS: Final = {
     "mysql": "com.mysql:mysql-connector-j",
     "mariadb": "org.mariadb.jdbc:mariadb-java-client",

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from millrace.client.errors import InvalidOption
 from millrace.core.errors import MillraceError
 from millrace.pipeline.declared.check.graph import label
 from millrace.pipeline.declared.language.mistakes import Mark, Mistakes
@@ -25,7 +26,6 @@ from millrace.pipeline.declared.language.model import (
 from millrace.pipeline.declared.language.topic_options import source_options
 from millrace.pipeline.declared.run import payload_columns
 from millrace.pipeline.declared.run.drivers import missing_driver
-from millrace.pipeline.errors import InvalidOption
 from millrace.pipeline.spark.spark_errors import explain, is_spark_error
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_frames(spark: SparkSession, pipeline: Pipeline, mistakes: Mistakes) ->
 
 
 def note(error: Exception, mark: Mark, where: str, mistakes: Mistakes) -> None:
-    """Add what Spark or we said as a mistake; anything else is a bug and goes on."""
+    """Note an error of Spark's or ours as a mistake; raise any other, which is a bug."""
     if not is_spark_error(error) and not isinstance(error, MillraceError):
         raise error
     text = _ERROR_CLASS.sub("", _QUERY_PRINTED.sub("", explain(error)))
@@ -112,7 +112,7 @@ def _add_source(spark: SparkSession, source: Source, frames: Frames) -> None:
 
 def _topic_frame(spark: SparkSession, source: TopicSource) -> DataFrame:
     options = source_options(source)
-    # Headers are read where rows keep them: when they are raw, or when a rejected one must be kept whole.
+    # We read headers only where rows keep them: raw rows, and rejected ones that must be kept whole.
     if source.payload.format in ("raw", "text") or source.dead_letters is not None:
         options.setdefault("includeHeaders", "true")
     reader = spark.readStream if source.streaming else spark.read

@@ -52,7 +52,7 @@ def register_functions(spark: SparkSession, pipeline: Pipeline, scratch: Path, m
 
 
 def _is_in_spark(spark: SparkSession, name: str) -> bool:
-    """Asked of Spark itself: another version may have functions that our list does not."""
+    """Ask Spark itself: another version may have functions that our list does not."""
     return bool(spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").head(1))
 
 
@@ -63,7 +63,7 @@ def _imported(function: Function, folder: Path) -> object:
 
 
 def _ship(spark: SparkSession, top: str, folder: Path, scratch: Path) -> None:
-    """Workers find installed packages by themselves; what lies beside the file is sent to them."""
+    """Send workers a module that lies beside the file; they find installed packages by themselves."""
     found = find_module(top, folder)
     if found is None or folder not in found.absolute().parents:
         return

@@ -28,11 +28,11 @@ _WORDS: Final = {
 
 
 class CheckpointMismatch(PipelineError):
-    """The file declares something else than what the checkpoint was made by."""
+    """The file declares other sources or another target than those that the checkpoint was made for."""
 
 
 def check_identity(pipeline: Pipeline, state: StateDirectory) -> None:
-    """Raise if a checkpoint that is there was made by other sources or for another target; then keep ours."""
+    """Raise if the checkpoint was made for other sources or another target; otherwise write ours down."""
     path = identity_path(pipeline, state)
     document = read_document(path) or {}
     known: dict[str, dict[str, Any]] = document.get("sinks", {})
@@ -57,7 +57,7 @@ def check_identity(pipeline: Pipeline, state: StateDirectory) -> None:
             f" to begin anew, remove {places}"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Sinks that are gone are kept: when they come back, their checkpoints are still there.
+    # We keep entries of sinks that are gone: when they come back, their checkpoints are still there.
     write_atomically(path, {"pipeline": pipeline.name, "sinks": known | declared})
 
 
@@ -77,7 +77,7 @@ def identity_of(pipeline: Pipeline, sink: Sink) -> dict[str, Any]:
 
 
 def identity_path(pipeline: Pipeline, state: StateDirectory) -> Path:
-    """In the folder of the checkpoints; in the state directory if they are in an object store."""
+    """Where the identity lies: beside the checkpoints, or in the state directory if those are in a store."""
     root = checkpoint_root(pipeline, state)
     return (Path(root) if root.startswith("/") else state.path) / _FILE
 

@@ -38,7 +38,7 @@ def batch_writer(sink: JdbcSink, query_name: str) -> Callable[[DataFrame, int], 
 
 
 def write_once(frame: DataFrame, sink: JdbcSink, job: str, version: int) -> None:
-    """A frame that is not a stream: all of it in one transaction, unless this version is there already."""
+    """Write a frame that is no stream in one transaction, unless the table has this version already."""
     target = Target(frame.sparkSession, sink)
     later = target.last_batch(job)
     if later > version:
@@ -50,12 +50,12 @@ def write_once(frame: DataFrame, sink: JdbcSink, job: str, version: int) -> None
 
 
 class Target:
-    """One table and what is needed beside it."""
+    """The table that a sink writes to, with its staging table and the marker table."""
 
     def __init__(self, spark: SparkSession, sink: JdbcSink) -> None:
         self._spark = spark
         self._sink = sink
-        # The way to java.sql.
+        # Through this we reach java.sql.
         self._jvm: Final = cast("Any", spark._jvm)
         self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(sink.url)
         self._staging = f"{sink.table}_millrace_{_suffix(sink.name)}"
@@ -75,13 +75,13 @@ class Target:
             if not self._exists(connection, self._sink.table):
                 self._create(connection, self._sink.table, batch)
             if self._exists(connection, self._staging):
-                # Of a driver that died.
+                # A driver that died has left it.
                 self._execute(connection, f"DROP TABLE {self._staging}")
             self._create(connection, self._staging, batch)
             try:
                 self._fill_staging(batch)
                 with self._transaction(connection):
-                    # The marker first: its lock keeps a driver that was thought dead from doing the same.
+                    # We write the marker first: its lock keeps out a driver that was taken for dead.
                     self._mark(connection, query, batch_id)
                     self._move(connection)
             finally:
@@ -114,7 +114,7 @@ class Target:
         self._execute(connection, f"INSERT INTO {table} ({into}) SELECT {from_} FROM {staging}")
 
     def _create(self, connection: Any, table: str, frame: DataFrame) -> None:
-        """A table for a frame: Spark's writer makes none in a database that it has no dialect for."""
+        """Create a table for a frame: Spark's writer cannot in a database for which it has no dialect."""
         options = {key.casefold(): value for key, value in self._sink.options.items()}
         types = self._jvm.scala.Option.apply(options.get("createtablecolumntypes"))
         is_exact = self._spark.conf.get("spark.sql.caseSensitive", "false") == "true"
@@ -142,7 +142,7 @@ class Target:
             return int(rows.getLong(1)) if rows.next() else -1
 
     def _mark(self, connection: Any, query: str, batch_id: int) -> None:
-        """Write the batch's number down; fails if this or a later one is there by now."""
+        """Write the batch's number down; fail if this or a later one is there by now."""
         table = self._sink.marker_table
         update = f"UPDATE {table} SET batch_id = ? WHERE query_name = ? AND batch_id < ?"
         with self._statement(connection, update, (batch_id, query, batch_id)) as statement:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.declared.language.mistakes import closest
 from millrace.pipeline.declared.language.model import ArchiveSource, Payload, TopicSink, TopicSource
-from millrace.pipeline.errors import InvalidOption
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +25,7 @@ _BESIDE: Final = {
     "_timestamp": "timestamp",
     "_headers": "headers",
 }
-# Of those, the ones that a record written again keeps; its place is given by the topic it goes to.
+# A record that is written again keeps these of them; the topic that it goes to gives it a new place.
 _KEPT: Final = ("_key", "_headers", "_timestamp")
 _OF_RECORDS: Final = (*_BESIDE, "_error")
 
@@ -68,7 +68,7 @@ def encode(frame: DataFrame, sink: TopicSink) -> DataFrame:
         record["key"] = _key(frame, sink)
     if sink.topic is None:
         if "_topic" not in frame.columns:
-            raise InvalidOption(f"topic '*' takes the topic from a column _topic, which {sink.view} has not")
+            raise InvalidOption(f"topic '*' takes the topic from a column _topic, which {sink.view} lacks")
         record["topic"] = sf.col("_topic")
     beside = [column.alias(f"_millrace_{name}") for name, column in record.items()]
     rows = frame.select(*(sf.col(f"`{name}`") for name in columns), *beside)
@@ -108,7 +108,7 @@ def _key(frame: DataFrame, sink: TopicSink) -> Column:
 
 
 def _schema(payload: Payload) -> str | Path:
-    # The file, where there is one: what it imports lies beside it.
+    # We hand over the file where there is one: what it imports lies beside it.
     schema = payload.schema if payload.schema_file is None else payload.schema_file
     assert schema is not None, payload
     return schema

@@ -1,4 +1,4 @@
-"""When a query that failed is started again, and when it is given up. Rules only: time goes in."""
+"""Rules for when a failed query is started again, and when it is given up. The time is an argument."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class RetryLimits:
     """How long a run stays patient with queries that fail and brokers that are away."""
 
     retries: int = RETRIES
-    """How often in a row a query is started again that fails while its brokers can be reached."""
+    """How often in a row a run restarts a query that fails while its brokers can be reached."""
     outage_timeout_s: float = OUTAGE_TIMEOUT_S
-    """How long brokers are waited for."""
+    """How long a run waits for brokers."""
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class Attempts:
     """When it is to be started again; None while it runs, or when it is given up."""
     outage_since: float | None = None
     reason: str = ""
-    """Of the last failure."""
+    """Why it failed last."""
     is_given_up: bool = False
 
     @property
     def is_failing(self) -> bool:
-        """One that was started again counts until it has finished a batch: nothing says that it is well."""
+        """A restarted query counts as failing until it has finished a batch: only that shows it is well."""
         return self.is_given_up or self.retry_at is not None or self.failures > 0
 
     def advanced(self, batch: int) -> None:
@@ -52,10 +52,10 @@ class Attempts:
         self.failures, self.outage_since = 0, None
 
     def failed(self, reason: str, now: float, *, is_outage: bool) -> str:
-        """What to do about a failure, in words for the log; the query is to start again, or given up."""
+        """Decide to start the query again or to give it up; return the decision in words for the log."""
         self.reason = reason
         if is_outage:
-            # Not the query's fault: it goes on when a broker answers, however often it failed.
+            # This is not the query's fault: it goes on when a broker answers, however often it failed.
             self.outage_since = now if self.outage_since is None else self.outage_since
             self.retry_at = now
             return f"{reason}; it goes on when a broker answers"
@@ -67,7 +67,7 @@ class Attempts:
         return f"{reason}; try {self.failures} of {self.limits.retries} follows in {delay:g} s"
 
     def may_wait(self, now: float) -> bool:
-        """Whether brokers are waited for any longer."""
+        """Whether to wait for brokers any longer."""
         assert self.outage_since is not None
         return now - self.outage_since < self.limits.outage_timeout_s
 

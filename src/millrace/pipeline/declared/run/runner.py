@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from millrace.client.errors import ConnectionFailed
 from millrace.core.errors import MillraceError
 from millrace.pipeline.declared.language.mistakes import InvalidPipeline, Mistakes
 from millrace.pipeline.declared.language.model import Pipeline, Sink, TopicSource, Trigger
@@ -27,12 +28,13 @@ from millrace.pipeline.declared.run.outages import (
     PROBE_INTERVAL_S,
     SAY_INTERVAL_S,
     clusters_of,
+    no_broker_answers,
     unreachable,
     wait_for_brokers,
 )
 from millrace.pipeline.declared.run.retries import Attempts, RetryLimits
 from millrace.pipeline.declared.run.state import StateDirectory, checkpoint_root
-from millrace.pipeline.errors import ConnectionFailed, PipelineError
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.progress import ProgressBoard, make_listener
 from millrace.pipeline.spark.spark_errors import explain, is_analysis_error, is_spark_error
 
@@ -42,18 +44,20 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 STATUS_INTERVAL_S: Final = 1.0
-SETTLE_S: Final = 15.0
-# How long a batch may take to end after the wish to stop; then it is broken off, and done again next time.
+# How long Spark gets to begin a query, and to tell that one has ended.
+SPARK_ANSWER_S: Final = 15.0
+# How long a batch may take to end once a run is asked to stop. Then the run breaks it off, and the next run
+# does it again.
 STOP_TIMEOUT_S: Final = 300.0
 
 
 class QueryFailed(PipelineError):
-    """Queries that were still failing when the run ended; the others went on until then."""
+    """Some queries were still failing when the run ended; the others went on until then."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """A query, and how it is started again: it goes on from its checkpoint, so that another try is safe."""
+    """A query, and how to start it again: it goes on from its checkpoint, so that another try is safe."""
 
     name: str
     start: Callable[[], StreamingQuery]
@@ -75,7 +79,7 @@ class Runner:
     stop_timeout_s: float = STOP_TIMEOUT_S
     limits: RetryLimits = field(default_factory=RetryLimits)
     shows_traces: bool = False
-    """Whether Spark's traces are said; a file of the state directory has them otherwise."""
+    """Whether to print Spark's traces; otherwise they go into a file of the state directory."""
     _running: list[_Running] = field(default_factory=list)
     _failed: dict[str, str] = field(default_factory=dict)
     """Sinks that are written once and were given up, with the reason."""
@@ -85,13 +89,13 @@ class Runner:
     _status_at: float = 0.0
 
     def run(self, make_spark: Callable[[], SparkSession]) -> str:
-        """Run until all queries end or somebody wants to stop; how it ended. The lock must be held."""
+        """Run until all queries end or somebody asks to stop; return which. The caller holds the lock."""
         check_identity(self.pipeline, self.state)
         self._began_at = _now()
         self._write_status("starting")
         outcome, error = "failed", None
         try:
-            # Before Spark, which takes a while to start and would then wait for them in silence.
+            # We wait before we start Spark, which takes a while and would then wait in silence.
             self._wait_for_brokers()
             if self._is_to_stop:
                 outcome = "stopped"
@@ -106,7 +110,7 @@ class Runner:
                     ended = self._watch()
                 finally:
                     self._stop_queries()
-                    self._settle()
+                    self._await_last_events()
                     spark.streams.removeListener(listener)
             self._report_failures(ended)
             outcome = ended
@@ -170,7 +174,7 @@ class Runner:
         """Start a query and let it find its sources: several workers that start at once delay each other."""
         query = start()
         self._running.append(_Running(name, start, query, Attempts(self.limits)))
-        deadline = time.monotonic() + SETTLE_S
+        deadline = time.monotonic() + SPARK_ANSWER_S
         while query.isActive and "Initializing" in query.status["message"] and time.monotonic() < deadline:
             time.sleep(0.05)
 
@@ -179,7 +183,7 @@ class Runner:
             sinks.write_once(frames.views[sink.view], sink, job=job, version=version)
 
     def _write_once(self, name: str, write: Callable[..., None]) -> None:
-        """Write what is no stream; what fails for good leaves the others their turn."""
+        """Write a sink that is no stream; if it fails for good, the others still get their turn."""
         attempts = Attempts(self.limits)
         job, version = f"{self.pipeline.name}.{name}", time.time_ns() // 1_000_000
         while not attempts.is_given_up and not self._is_to_stop:
@@ -209,7 +213,7 @@ class Runner:
 
     @contextmanager
     def _located(self, sink: Sink) -> Iterator[None]:
-        """What fails while a sink starts is said with its line."""
+        """Report what fails while a sink starts with the line of that sink."""
         try:
             yield
         except Exception as error:
@@ -218,9 +222,9 @@ class Runner:
             raise InvalidPipeline(self.pipeline.path, mistakes.in_order()) from error
 
     def _watch(self) -> str:
-        """Until the last query ends; one that fails is started again while the others go on."""
+        """Watch until the last query ends; restart one that fails while the others go on."""
         while True:
-            # Asked before they are looked at: one that fails in between is found at the next turn.
+            # We ask this before we look after them: the next turn finds one that fails in between.
             is_any_active = any(query.isActive for query in self._queries)
             is_any_failing = any([self._look_after(each) for each in self._running])  # noqa: C419 - all of them
             if not is_any_active and not is_any_failing:
@@ -265,7 +269,7 @@ class Runner:
         self.say(f"{name}: {attempts.failed(reason, time.monotonic(), is_outage=is_outage)}")
 
     def _keep_trace(self, run_id: str, trace: str) -> None:
-        """Called on a thread of Spark's."""
+        """Keep what Spark says about an error; Spark calls this on a thread of its own."""
         name = next((each.name for each in self.board.snapshot() if each.run_id == run_id), run_id)
         if self.shows_traces:
             self.say(f"{name}: {trace.rstrip()}")
@@ -301,14 +305,14 @@ class Runner:
         attempts.retry_at = attempts.outage_since = None
 
     def _say_outage(self, missing: list[str], since_s: float) -> None:
-        """Every half minute, whichever of the queries waits."""
+        """Say every half minute that brokers are missing, whichever of the queries waits."""
         now = time.monotonic()
         if now - self._outage_said_at >= SAY_INTERVAL_S:
             self._outage_said_at = now
-            self.say(f"no broker answers at {' and at '.join(missing)} since {since_s:.0f} s: waiting")
+            self.say(f"{no_broker_answers(missing)} after {since_s:.0f} s: still waiting")
 
     def _pause(self, attempts: Attempts) -> None:
-        """Until the next try of a sink that is written once."""
+        """Wait until the next try of a sink that is written once."""
         if attempts.outage_since is not None:
             try:
                 self._wait_for_brokers()
@@ -342,7 +346,7 @@ class Runner:
         raise QueryFailed(f"{reasons}{went_on}")
 
     def _finish_batches(self) -> None:
-        """Let each query end the batch it is in: stopped between two, nothing has to be done again."""
+        """Let each query end its batch: after a stop between two batches, nothing has to be done again."""
         self.say("stopping: each query ends the batch it is in")
         deadline = time.monotonic() + self.stop_timeout_s
         waiting = {each.name: each for each in self._running if each.query.isActive}
@@ -351,7 +355,7 @@ class Runner:
             for name, running in list(waiting.items()):
                 query = running.query
                 if not query.isActive:
-                    # By itself: if it failed in its last batch, the run has not ended well.
+                    # The query ended by itself: if it failed in its last batch, the run has not ended well.
                     self._look_after(running)
                 elif query.status["isTriggerActive"] and finished_batch(query) <= batches[name]:
                     continue
@@ -360,16 +364,16 @@ class Runner:
             self._tick("stopping")
             time.sleep(0.02)
         for name in waiting:
-            self.say(f"{name}: its batch takes too long; broken off, it is done again at the next run")
+            self.say(f"{name}: its batch takes too long and is broken off; the next run does it again")
 
     def _stop_queries(self) -> None:
         for query in self._queries:
             if query.isActive:
                 query.stop()
 
-    def _settle(self) -> None:
-        """Events come a little after what they tell of: wait for the last one of each query."""
-        deadline = time.monotonic() + SETTLE_S
+    def _await_last_events(self) -> None:
+        """Wait for the last event of each query: events come a little after what they tell of."""
+        deadline = time.monotonic() + SPARK_ANSWER_S
         started = {str(query.runId) for query in self._queries}
         while time.monotonic() < deadline:
             ended = {each.run_id for each in self.board.snapshot() if each.state in ("ended", "failed")}
@@ -418,7 +422,7 @@ class Runner:
 def finished_batch(query: StreamingQuery) -> int:
     """The number of the last batch that a query has finished, -1 before the first.
 
-    While it has nothing to do it reports the batch that comes next, without the time that one took."""
+    While it has nothing to do, it reports the batch that comes next, which has no time `addBatch` yet."""
     progress = query.lastProgress
     if progress is None:
         return -1

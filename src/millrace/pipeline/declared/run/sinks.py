@@ -47,14 +47,14 @@ def start_stream(frame: DataFrame, sink: Sink, *, checkpoint: str, pipeline: str
 def start_dead_letters(
     rejected: DataFrame, source: TopicSource, *, checkpoint: str, trigger: Trigger
 ) -> StreamingQuery:
-    """The query that keeps what a source could not decode, with the reason."""
+    """Start the query that keeps what a source could not decode, with the reason."""
     writer = rejected.writeStream.queryName(f"{source.name}.dead_letters").outputMode("append")
     writer = _with_trigger(writer, trigger).option("checkpointLocation", checkpoint)
     return writer.format("millrace").options(**dead_letter_options(source)).start()
 
 
 def write_dead_letters_once(rejected: DataFrame, source: TopicSource, *, job: str, version: int) -> None:
-    """`job` and `version` as for `write_once`."""
+    """Write what a source could not decode, as a whole; `job` and `version` are those of `write_once`."""
     named = {"txnAppId": job, "txnVersion": str(version)}
     rejected.write.format("millrace").options(**named | dead_letter_options(source)).mode("append").save()
 

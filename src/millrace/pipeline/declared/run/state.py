@@ -25,7 +25,7 @@ _LOCK_TRIES: Final = 10
 
 
 class AlreadyRunning(PipelineError):
-    """Two runs of one pipeline would write the same checkpoints."""
+    """The pipeline runs already; two runs would write the same checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class StateDirectory:
                 raise AlreadyRunning(
                     f"{name} runs already, as process {pid}: `millrace pipeline stop FILE` ends it"
                 )
-            # A wish that nobody lived to see is not meant for this run.
+            # A wish to stop that an earlier run did not live to see is not meant for this one.
             self.stop_path.unlink(missing_ok=True)
             self.trace_path.unlink(missing_ok=True)
             yield
@@ -105,7 +105,7 @@ class StateDirectory:
 
 
 def _locked(lock: IO[str]) -> bool:
-    """Take the lock. One who only looks whether it is held has it for a moment: worth a few tries."""
+    """Take the lock. `is_held` takes it for a moment too, so we try a few times."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +117,7 @@ def _locked(lock: IO[str]) -> bool:
 
 
 def state_directory(path: Path, name: str, root: Path | None = None) -> StateDirectory:
-    """Beside the file, so that each copy of it has its own; or where the user says."""
+    """A pipeline's state: beside its file, so that each copy has its own, or below `root`."""
     return StateDirectory((path.absolute().parent / STATE_FOLDER if root is None else root) / name)
 
 

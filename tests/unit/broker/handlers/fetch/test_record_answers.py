@@ -17,13 +17,14 @@ from millrace.broker.handlers.fetch.record_answers import RecordsAnswer, warm
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import ApiStats, Route
 from millrace.broker.network.outgoing import SENDFILE_MIN_BYTES, Chunk
+from millrace.broker.network.requests import Request
 from millrace.core.ids import TopicId
 from millrace.log.disk.volume import FileHandle
 from millrace.log.errors import StorageError
 from millrace.log.partition.log_slice import LogSlice
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
-from millrace.wire.fetch_codec import PartitionData, TopicData
+from millrace.wire.fetch_codec import PartitionData, TopicData, sole_records_frame
 
 TOPIC_ID = TopicId(bytes(range(16)))
 SESSION_ID = 99
@@ -49,13 +50,6 @@ class File:
         return self.content[position : position + size_bytes]
 
 
-class FakeSlot:
-    """A place that is always the first."""
-
-    def __init__(self, connection: FakeConnection) -> None:
-        self.complete = connection.frames.append
-
-
 class FakeConnection:
     """Keeps what it is asked to send, in order."""
 
@@ -75,14 +69,13 @@ class FakeConnection:
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(work)
 
-    def reserve(self) -> FakeSlot:
-        return FakeSlot(self)
+    def take_place(self, request: Request) -> None:
+        request.has_place = True
 
-    def send(self, frame: bytes) -> None:
-        self.frames.append(frame)
-
-    def send_chunks(self, chunks: Sequence[Chunk]) -> None:
-        self.frames.append(chunks)
+    def complete(self, request: Request, response: bytes | Sequence[Chunk]) -> None:
+        """A place, if it has one, is always the first."""
+        request.is_over = request.has_place
+        self.frames.append(response)
 
     def abort(self, reason: str) -> None:
         self.aborted.append(reason)
@@ -105,9 +98,9 @@ class Asked:
         self.connection = FakeConnection()
         self.stats = ApiStats()
         self.route = SimpleNamespace(version=version, stats=self.stats, flexible_response=version >= 12)
-        self.answer = RecordsAnswer(
-            cast("Connection", self.connection), cast("Route", self.route), correlation_id=7, started=2.0
-        )
+        self.answer = RecordsAnswer(cast("Connection", self.connection), cast("Route", self.route))
+        self.answer.correlation_id = 7
+        self.answer.started = 2.0
 
     def decoded(self) -> Any:
         head = 9 if self.version >= 12 else 8
@@ -142,7 +135,7 @@ def test_small_records_are_copied_and_large_ones_stay_in_their_file(
     assert is_copied == (version >= 12 and size_bytes < SENDFILE_MIN_BYTES)
     assert asked.stats.count == 1
     assert asked.stats.sum_s == 3.0
-    assert asked.answer.slot is None
+    assert asked.answer.is_over == has_waited, "one without a place serves the next request as well"
 
 
 def test_records_of_several_partitions_leave_in_one_frame() -> None:
@@ -161,7 +154,7 @@ def test_cold_records_are_read_by_a_thread_before_they_leave() -> None:
 
     async def send() -> None:
         asked.answer.send(topic_of(cold, hot), SESSION_ID, leaving=left.append)
-        assert asked.answer.slot is not None, "later answers queue behind it"
+        assert asked.answer.has_place, "later answers queue behind it"
         assert not asked.connection.frames
         assert not left
         asked.connection.now = 6.0
@@ -215,9 +208,10 @@ def test_records_in_memory_leave_in_the_same_bytes_as_those_that_were_read(
     version: int, records: bytes, session_id: int, result: tuple[int, int, int, int], tells_aborted: bool
 ) -> None:
     topic_id = TOPIC_ID if version >= 13 else None
-    newest, read = Asked(version), Asked(version)
-    newest.answer.reserve()
-    newest.answer.send_newest(records, session_id, ("orders", topic_id), result, tells_aborted=tells_aborted)
+    read = Asked(version)
+    newest = sole_records_frame(
+        7, session_id, ("orders", topic_id), result, records, tells_aborted=tells_aborted
+    )
     partition, high_watermark, last_stable_offset, log_start_offset = result
     data = PartitionData(
         partition,
@@ -229,5 +223,4 @@ def test_records_in_memory_leave_in_the_same_bytes_as_those_that_were_read(
         [] if tells_aborted else None,
     )
     read.answer.send([TopicData("orders", topic_id, [data])], session_id)
-    assert newest.connection.sent() == read.connection.sent()
-    assert newest.stats.count == read.stats.count == 1
+    assert newest == read.connection.sent()

@@ -121,7 +121,7 @@ class Leader:
         partition = self.topic.partition
         offset = partition.log.log_end_offset
         partition.append(batch(value), NOW_MS)
-        return partition.read_for_replica(offset, 1 << 20, min_one=True).read()
+        return partition.log.read(offset, 1 << 20, partition.log.log_end_offset, True).read()
 
 
 @pytest.fixture

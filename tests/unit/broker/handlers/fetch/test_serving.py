@@ -83,11 +83,11 @@ def test_a_fetch_is_answered_without_records_when_its_time_has_passed(broker: Br
             consumer.ask(0)
             loop.advance(WAIT_MS / 1000 - 0.001)
             assert consumer.answer() is None
-            assert topic.partition.fetch_waiter_count == 1
+            assert len(topic.partition.fetch_waiters) == 1
             loop.advance(0.001)
             (part,) = consumer.decoded().responses[0].partitions
             assert (part.error_code, part.high_watermark, part.records or b"") == (0, 0, b"")
-            assert topic.partition.fetch_waiter_count == 0
+            assert len(topic.partition.fetch_waiters) == 0
         assert loop.timers == []
 
     broker.run(wait())
@@ -142,7 +142,7 @@ def test_bytes_of_all_partitions_count_together(broker: Broker) -> None:
         second.append(batch(b"y"), NOW_MS)
         await asyncio.sleep(0)
         assert {index: len(records) for index, records in told(consumer).items()} == {0: size, 1: size}
-        assert first.fetch_waiter_count == second.fetch_waiter_count == 0
+        assert len(first.fetch_waiters) == len(second.fetch_waiters) == 0
 
     broker.run(wait())
 
@@ -204,7 +204,7 @@ def test_a_connection_may_end_before_its_answer_leaves(broker: Broker, ends_afte
         consumer.connection.connection_lost(None)
         await asyncio.sleep(0)
         assert consumer.answer() is None
-        assert topic.partition.fetch_waiter_count == 0
+        assert len(topic.partition.fetch_waiters) == 0
         assert loop.timers == []
         assert not consumer.connection.on_close
 

@@ -65,7 +65,7 @@ def test_a_negative_partition_does_not_exist() -> None:
 
 def test_each_offset_gets_its_own_outcome() -> None:
     commit, places = filled()
-    commit.answer(OffsetsCommitted([None, OffsetMetadataTooLarge(5, size_max=4)]))
+    _ = commit.answer(OffsetsCommitted([None, OffsetMetadataTooLarge(5, size_max=4)]), None)
     assert codes(places) == [
         0,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -76,11 +76,11 @@ def test_each_offset_gets_its_own_outcome() -> None:
 
 def test_a_commit_that_is_refused_as_a_whole_leaves_the_answers_that_stand() -> None:
     commit, places = filled()
-    commit.answer(NotCoordinator("here"))
+    _ = commit.answer(NotCoordinator("here"), None)
     refused = ErrorCode.NOT_COORDINATOR
     standing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     assert codes(places) == [refused, standing[0], refused, standing[1]]
-    commit.answer(NotCoordinator("here"), lambda error: ErrorCode.INVALID_TXN_STATE)
+    _ = commit.answer(NotCoordinator("here"), None, lambda error: ErrorCode.INVALID_TXN_STATE)
     assert codes(places)[0] == ErrorCode.INVALID_TXN_STATE
 
 

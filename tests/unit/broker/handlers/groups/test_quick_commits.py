@@ -80,7 +80,11 @@ class Wire:
         request.correlation_id, request.started = CORRELATION_ID, 1.0
         return request
 
-    def slot_completed(self, _completed: object) -> None:
+    def complete(self, request: Request, response: bytes) -> None:
+        if request.is_over:
+            return
+        request.is_over = True
+        request.response = response
         while self._slots and self._slots[0].response is not None:
             answer = self._slots.pop(0).response
             assert isinstance(answer, bytes)

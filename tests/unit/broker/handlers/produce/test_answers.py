@@ -46,8 +46,11 @@ class FakeConnection:
         request.has_place = True
         self.slots.append(request)
 
-    def slot_completed(self, _completed: object) -> None:
-        self.completed += 1
+    def complete(self, request: Request, response: bytes) -> None:
+        if not request.is_over:
+            request.is_over = True
+            request.response = response
+            self.completed += 1
 
 
 class Wait:

@@ -35,7 +35,7 @@ class Answer(ProduceAnswer):
         def take_place(answer: Answer) -> None:
             answer.has_place = True
 
-        def completed(frame: bytes) -> None:
+        def complete(_answer: Answer, frame: bytes) -> None:
             self.frames.append(frame)
             if is_broken:
                 raise RuntimeError("a bug")
@@ -45,7 +45,7 @@ class Answer(ProduceAnswer):
             ticks=lambda: 0.0,
             services=None,
             take_place=take_place,
-            slot_completed=completed,
+            complete=complete,
             refused_batches=None,
         )
         stats = SimpleNamespace(record=lambda seconds: None, count_error=lambda code: None)
@@ -135,7 +135,7 @@ def test_an_answer_that_fails_leaves_nobody_else_unanswered(broker: Broker) -> N
 
 
 def test_a_reader_that_fails_keeps_no_producer_from_its_answer(broker: Broker) -> None:
-    broker.partitions[1].await_records(BrokenReader())
+    broker.partitions[1].fetch_waiters[BrokenReader()] = None
     answers = [broker.produce(partition) for partition in broker.partitions for _ in range(3)]
     broker.end_turn()
     assert [len(answer.frames) for answer in answers] == [1] * 9

@@ -181,7 +181,7 @@ def test_a_transaction_is_complete_also_if_its_coordinator_had_too_few_replicas_
     stored = state.log.log_end_offset
     assert state.leadership is not None
     state.leadership.update(replicas=(1, 2), isr=(1, 2), partition_epoch=2, now_ms=1)
-    state.require_replicas(in_sync_count=2)
+    state.require_replicas()
 
     async def complete() -> None:
         # It is told again by a timer, and stored when the follower has it.

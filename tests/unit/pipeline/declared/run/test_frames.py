@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from millrace.client.errors import InvalidOption
 from millrace.pipeline.declared.language.mistakes import Mark, Mistakes
 from millrace.pipeline.declared.language.model import Step
 from millrace.pipeline.declared.language.sql_text import Query
 from millrace.pipeline.declared.run.frames import _place, note
-from millrace.pipeline.errors import InvalidOption
 
 SparkError = type("AnalysisException", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"})
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from millrace.client.errors import ConnectionFailed
 from millrace.pipeline.declared.check.check import load
 from millrace.pipeline.declared.run.outages import clusters_of, is_reachable, wait_for_brokers
 from millrace.pipeline.declared.run.retries import Attempts, RetryLimits
-from millrace.pipeline.errors import ConnectionFailed
 
 TEXT = """\
 pipeline: p
