@@ -1,0 +1,138 @@
+"""What a connection was found to be allowed, so that it is worked out once and not for every request.
+
+One rule says when this is forgotten: `Access` has another authorizer, or the connection another identity. An
+authorizer stands for one revision of the permissions, and takes the place of the one before in the same step
+in which the metadata's image does. No connection sees what another was allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.security.acls.authorizer import SUPPORTED_OPERATIONS, Authorizer, Subject
+from millrace.security.acls.binding import CLUSTER_NAME, Operation, ResourceType
+from millrace.security.principals import Identity
+
+REMEMBERED_MAX: Final = 10_000
+"""Decisions of one connection: about as many as one has partitions to ask for."""
+
+
+class Access:
+    """The authorizer of this moment, or None where nothing is restricted. The broker has one of these, and
+    whoever follows the metadata replaces what is in it."""
+
+    __slots__ = ("authorizer",)
+
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
+        self.authorizer = authorizer
+
+    def replace(self, authorizer: Authorizer | None) -> None:
+        """Decide by this one from now on. All that was remembered is forgotten when it is next asked for."""
+        self.authorizer = authorizer
+
+
+class Decisions:
+    """What one connection may do. Cheap to make: nothing is worked out before something is asked."""
+
+    __slots__ = ("_access", "_authorizer", "_host", "_identity", "_known", "_operations", "_subject")
+
+    def __init__(self, access: Access, identity: Identity, host: str) -> None:
+        self._access = access
+        self._identity = identity
+        self._host = host
+        self._known: dict[tuple[int, int, str], bool] = {}
+        self._operations: dict[tuple[int, str], int] = {}
+        self._authorizer: Authorizer | None = None
+        self._subject: Subject | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    def authenticated_as(self, identity: Identity) -> None:
+        """The connection has shown who it is, for the first time or again."""
+        self._identity = identity
+        self._forget(None)
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the connection may do this now."""
+        authorizer = self._access.authorizer
+        if authorizer is None:
+            return True
+        if authorizer is not self._authorizer:
+            self._forget(authorizer)
+        key = (operation, resource_type, name)
+        found = self._known.get(key)
+        if found is None:
+            found = authorizer.allows(self._subject_of(authorizer), operation, resource_type, name)
+            self._remember(key, found)
+        return found
+
+    def allows_on_cluster(self, operation: Operation) -> bool:
+        """Whether the connection may do this to the cluster."""
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def allows_somewhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the connection may do this to any resource of the type."""
+        authorizer = self._access.authorizer
+        if authorizer is None:
+            return True
+        if authorizer is not self._authorizer:
+            self._forget(authorizer)
+        # No resource has such a type: names can be anything, also empty.
+        key = (operation, -resource_type, "")
+        found = self._known.get(key)
+        if found is None:
+            found = authorizer.allows_somewhere(self._subject_of(authorizer), operation, resource_type)
+            self._remember(key, found)
+        return found
+
+    def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
+        """All that the connection may do to a resource, as answers tell it: bits of 1 << operation."""
+        authorizer = self._access.authorizer
+        if authorizer is None:
+            return EVERY_OPERATION[resource_type]
+        if authorizer is not self._authorizer:
+            self._forget(authorizer)
+        key = (resource_type, name)
+        found = self._operations.get(key)
+        if found is None:
+            found = authorizer.authorized_operations(self._subject_of(authorizer), resource_type, name)
+            if len(self._operations) >= REMEMBERED_MAX:
+                self._operations.clear()
+            self._operations[key] = found
+        return found
+
+    @property
+    def subject(self) -> Subject | None:
+        """Who the connection counts as, for audits and explanations; None where nothing is restricted."""
+        authorizer = self._access.authorizer
+        if authorizer is None:
+            return None
+        if authorizer is not self._authorizer:
+            self._forget(authorizer)
+        return self._subject_of(authorizer)
+
+    def _remember(self, key: tuple[int, int, str], is_allowed: bool) -> None:
+        if len(self._known) >= REMEMBERED_MAX:
+            self._known.clear()
+        self._known[key] = is_allowed
+
+    def _subject_of(self, authorizer: Authorizer) -> Subject:
+        if self._subject is None:
+            identity = self._identity
+            self._subject = authorizer.subject(identity.principal, self._host, identity.groups)
+        return self._subject
+
+    def _forget(self, authorizer: Authorizer | None) -> None:
+        self._authorizer = authorizer
+        self._subject = None
+        self._known.clear()
+        self._operations.clear()
+
+
+EVERY_OPERATION: Final = {
+    resource_type: sum(1 << operation for operation in operations)
+    for resource_type, operations in SUPPORTED_OPERATIONS.items()
+}
+"""What answers tell where nothing is restricted."""
