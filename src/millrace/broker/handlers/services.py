@@ -12,6 +12,7 @@ from millrace.broker.network.deadlines import Deadlines
 from millrace.broker.network.recognition import Recognition
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import NodeId
+from millrace.security.acls.decisions import Access
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.framing import NodeEndpoint
 
@@ -76,6 +77,8 @@ class Services:
     remote_transactions: RemoteTransactions | None = None
     failovers: Failovers | None = None
     """None where there is only one broker."""
+    access: Access = field(default_factory=Access)
+    """The rules of this moment on who may do what."""
     wakeups: Wakeups = field(default_factory=Wakeups)
     deadlines: Deadlines = field(default_factory=Deadlines)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)

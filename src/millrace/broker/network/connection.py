@@ -24,6 +24,8 @@ from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, answer_bytes
 from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
 from millrace.broker.network.requests import NO_BYTES, Request, Slot
 from millrace.core.override import override
+from millrace.security.acls.decisions import Decisions
+from millrace.security.principals import NOBODY
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
 
@@ -74,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         "client_id",
         "congested_sent",
         "congested_since",
+        "decisions",
         "endpoint",
         "fetched_at",
         "frame_seen",
@@ -119,6 +122,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_memory = False
         self._transport: asyncio.Transport | None = None
         self.endpoint = Endpoint("", 0, "", 0, listener)
+        self.decisions = Decisions(server.services.access, NOBODY, "")
+        """Who is at the other end, and what they may do."""
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
@@ -153,6 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         local = transport.get_extra_info("sockname") or ("", 0)
         peer = transport.get_extra_info("peername") or ("", 0)
         self.endpoint = Endpoint(local[0], local[1], peer[0], peer[1], self.endpoint.listener)
+        self.decisions = Decisions(self.services.access, NOBODY, self.endpoint.peer_host)
         self.out = Outgoing(stream)
         if local[0] == peer[0]:
             self.out.leave_pacing_out()
@@ -280,7 +286,9 @@ class Connection(asyncio.BufferedProtocol):
                     if client_id_size >= 0:
                         client_id = str(buffer[start : start + client_id_size], "utf-8", "replace")
                     self.client_id = client_id
-                    context = RequestContext(route.version, client_id, self.endpoint, self.services)
+                    context = RequestContext(
+                        route.version, client_id, self.endpoint, self.services, self.decisions
+                    )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()

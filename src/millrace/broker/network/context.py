@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millrace.broker.handlers.services import Services
+    from millrace.security.acls.decisions import Decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,5 @@ class RequestContext:
     client_id: str | None
     endpoint: Endpoint
     services: Services
+    decisions: Decisions
+    """Who asks, and what they may do now."""

@@ -39,6 +39,8 @@ from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.service import Metadata, NewTopic
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
+from millrace.security.acls.decisions import Decisions
+from millrace.security.principals import NOBODY
 from millrace.sim.store import MemoryStore
 from millrace.transactions.commands import TransactionSettings
 from millrace.transactions.service import Transactions, TransactionTopic
@@ -52,6 +54,11 @@ T = TypeVar("T")
 NODE_ID: Final = NodeId(1)
 NOW_MS: Final = 1_700_000_000_000
 DIALLED: Final = Endpoint("broker.test", 9092, "client.test", 50_000, "PLAINTEXT")
+
+
+def anybody(services: Services) -> Decisions:
+    """What a client may do who was not asked for a name."""
+    return Decisions(services.access, NOBODY, DIALLED.peer_host)
 
 
 class FixedClock:
@@ -203,7 +210,7 @@ class Broker:
         assert api.versions[0] <= version <= api.versions[1], (api, version)
         sent = schema.request_encoder(key, version)(request)
         decoded = schema.request_decoder(key, version)(sent)
-        context = RequestContext(version, "test", endpoint, self.services)
+        context = RequestContext(version, "test", endpoint, self.services, anybody(self.services))
 
         async def handle() -> Any:
             answer = api.handle(context, decoded)

@@ -73,7 +73,9 @@ def quick_heartbeat(
 def _read(said: _Said, request: Request, command_of: Callable[[RequestContext, Any], object | None]) -> None:
     connection, route = request.connection, request.route
     decoded = route.decode(request.buffer[: request.stop], request.body)
-    context = RequestContext(route.version, connection.client_id, connection.endpoint, connection.services)
+    context = RequestContext(
+        route.version, connection.client_id, connection.endpoint, connection.services, connection.decisions
+    )
     said.was_read = True
     said.group_id = decoded.group_id
     said.command = command_of(context, decoded)

@@ -10,7 +10,7 @@ from millrace.metadata.errors import MetadataError
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages import alter_configs as full
 from millrace.wire.messages import incremental_alter_configs as incremental
-from tests.unit.broker.handlers.broker import DIALLED, Broker
+from tests.unit.broker.handlers.broker import DIALLED, Broker, anybody
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE = 0, 1
@@ -25,7 +25,7 @@ def topics(broker: Broker) -> Broker:
 
 def alter(broker: Broker, *resources: tuple[int, str, str, str | None]) -> list[int]:
     """Set one setting of each resource; the codes."""
-    context = RequestContext(1, "test", DIALLED, broker.services)
+    context = RequestContext(1, "test", DIALLED, broker.services, anybody(broker.services))
     request = incremental.IncrementalAlterConfigsRequest(
         resources=[
             incremental.AlterConfigsResource(
@@ -96,7 +96,7 @@ def test_a_store_that_is_away_fails_all_that_made_sense(
 
 
 def test_alter_configs_of_old_forgets_what_it_does_not_name(topics: Broker) -> None:
-    context = RequestContext(2, "test", DIALLED, topics.services)
+    context = RequestContext(2, "test", DIALLED, topics.services, anybody(topics.services))
     resource = full.AlterConfigsResource(
         resource_type=TOPIC,
         resource_name="a",
@@ -108,7 +108,7 @@ def test_alter_configs_of_old_forgets_what_it_does_not_name(topics: Broker) -> N
 
 
 def test_alter_configs_of_old_refuses_a_setting_without_a_value_or_named_twice(topics: Broker) -> None:
-    context = RequestContext(2, "test", DIALLED, topics.services)
+    context = RequestContext(2, "test", DIALLED, topics.services, anybody(topics.services))
     without = [full.AlterableConfig(name="retention.ms", value=None)]
     twice = [full.AlterableConfig(name="retention.ms", value=value) for value in ("5", "6")]
     resources = [

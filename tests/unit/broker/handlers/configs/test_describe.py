@@ -16,7 +16,7 @@ from millrace.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from tests.unit.broker.handlers.broker import DIALLED, Broker
+from tests.unit.broker.handlers.broker import DIALLED, Broker, anybody
 
 TOPIC, BROKER = 2, 4
 
@@ -29,7 +29,7 @@ def topics(broker: Broker) -> Broker:
 
 
 def context(broker: Broker) -> RequestContext:
-    return RequestContext(4, "test", DIALLED, broker.services)
+    return RequestContext(4, "test", DIALLED, broker.services, anybody(broker.services))
 
 
 def request(*resources: tuple[int, str], keys: list[str] | None = None) -> DescribeConfigsRequest:

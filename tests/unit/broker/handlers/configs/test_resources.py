@@ -16,13 +16,13 @@ from millrace.core.ids import NodeId
 from millrace.metadata.errors import ContradictoryRequest, InvalidTopicName, UnknownTopic
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.list_config_resources import ListConfigResourcesRequest
-from tests.unit.broker.handlers.broker import DIALLED, Broker
+from tests.unit.broker.handlers.broker import DIALLED, Broker, anybody
 
 ME = NodeId(7)
 
 
 def listed(broker: Broker, version: int, *types: int) -> list[tuple[int, str]]:
-    context = RequestContext(version, "test", DIALLED, broker.services)
+    context = RequestContext(version, "test", DIALLED, broker.services, anybody(broker.services))
     response = list_config_resources(context, ListConfigResourcesRequest(resource_types=list(types)))
     assert response.error_code == ErrorCode.NONE
     return [(each.resource_type, each.resource_name) for each in response.config_resources]

@@ -16,7 +16,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from millrace.wire.messages.heartbeat import HeartbeatRequest
-from tests.unit.broker.handlers.broker import DIALLED, Broker
+from tests.unit.broker.handlers.broker import DIALLED, Broker, anybody
 from tests.unit.broker.handlers.groups.members import member
 
 DISPATCHER = Dispatcher(APIS)
@@ -31,6 +31,7 @@ class Wire:
         self.client_id = "test"
         self.endpoint = DIALLED
         self.recognised = broker.services.recognition.of(None)
+        self.decisions = anybody(broker.services)
         self.answers: list[Any] = []
         self._broker = broker
 

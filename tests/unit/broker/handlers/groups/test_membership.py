@@ -13,7 +13,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.heartbeat import HeartbeatRequest
 from millrace.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from millrace.wire.messages.sync_group import SyncGroupRequest
-from tests.unit.broker.handlers.broker import DIALLED, Broker
+from tests.unit.broker.handlers.broker import DIALLED, Broker, anybody
 from tests.unit.broker.handlers.groups.members import join, member
 from tests.unit.groups.worlds import subscription
 
@@ -63,7 +63,7 @@ def test_heartbeats_in_every_version(groups: Broker, version: int) -> None:
 
 def test_a_heartbeat_that_changes_nothing_is_answered_without_waiting(groups: Broker) -> None:
     member_id = member(groups)
-    context = RequestContext(4, "test", DIALLED, groups.services)
+    context = RequestContext(4, "test", DIALLED, groups.services, anybody(groups.services))
 
     async def beat() -> object:
         return heartbeat(context, HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id))

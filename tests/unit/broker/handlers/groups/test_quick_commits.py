@@ -41,7 +41,7 @@ from millrace.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from millrace.wire.records import read_records, split_batches
-from tests.unit.broker.handlers.broker import DIALLED, NOW_MS, Broker
+from tests.unit.broker.handlers.broker import DIALLED, NOW_MS, Broker, anybody
 from tests.unit.broker.handlers.groups.members import member
 
 VERSIONS = range(2, 11)
@@ -64,6 +64,7 @@ class Wire:
     def __init__(self, broker: Broker) -> None:
         self.services = broker.services
         self.recognised = broker.services.recognition.of(None)
+        self.decisions = anybody(broker.services)
         self.answers: list[bytes] = []
         self._slots: list[Request] = []
 
@@ -144,7 +145,10 @@ class Commits:
         request = route.decode(memoryview(body), 0)
 
         async def handle() -> Any:
-            answer = route.handle(RequestContext(version, "test", DIALLED, self.broker.services), request)
+            answer = route.handle(
+                RequestContext(version, "test", DIALLED, self.broker.services, anybody(self.broker.services)),
+                request,
+            )
             return await answer if inspect.isawaitable(answer) else answer
 
         answer = route.encode(self.broker.run(handle()))

@@ -19,7 +19,7 @@ from millrace.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.unit.broker.handlers.broker import DIALLED, NODE_ID, NOW_MS, Broker
+from tests.unit.broker.handlers.broker import DIALLED, NODE_ID, NOW_MS, Broker, anybody
 
 FOLLOWER, GONE = NodeId(2), NodeId(3)
 INCARNATION = "one"
@@ -75,7 +75,9 @@ def ask(broker: Broker, *wanted: tuple[int, int], timeout_ms: int) -> Awaitable[
     )
 
     async def answer() -> Answer:
-        response = await delete_records(RequestContext(2, "test", DIALLED, broker.services), request)
+        response = await delete_records(
+            RequestContext(2, "test", DIALLED, broker.services, anybody(broker.services)), request
+        )
         (topic,) = response.topics
         return [
             (result.partition_index, result.error_code, result.low_watermark) for result in topic.partitions
