@@ -14,6 +14,7 @@ from millrace.broker.network.requests import Request, Slot
 from millrace.broker.network.server import Server
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.world import World
+from millrace.security.acls.decisions import Access
 from tests.unit.broker.network.client import FakeTransport
 
 Handler = Callable[[Connection], None]
@@ -210,7 +211,7 @@ def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
     route = SimpleNamespace(direct=True, flexible_request=False, handle=direct, request_type=Request)
     return SimpleNamespace(
         dispatcher=SimpleNamespace(routes={1 << 16: route}),
-        services=SimpleNamespace(wakeups=wakeups, recognition=Recognition(World())),
+        services=SimpleNamespace(access=Access(), wakeups=wakeups, recognition=Recognition(World())),
         loop=None,
         ticks=float,
         before_requests=None,
