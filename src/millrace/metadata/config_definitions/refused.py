@@ -18,7 +18,6 @@ _NO_PLUGINS: Final = "ignoring it would let pass what the class is there to refu
 
 _REFUSED: Final[tuple[tuple[str, str], ...]] = (
     ("alter.config.policy.class.name", _NO_PLUGINS),
-    ("authorizer.class.name", _NO_AUTHORIZER),
     ("broker.id", "it is called node.id, and ignoring it would give the broker another's identity"),
     ("client.quota.callback.class", _NO_QUOTAS),
     ("config.providers", "ignoring it would take references to secrets for values"),
@@ -45,7 +44,6 @@ _REFUSED_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ("sasl.", _NO_SECURITY),
     ("security.providers", _NO_SECURITY),
     ("ssl.", _NO_SECURITY),
-    ("super.users", _NO_AUTHORIZER),
 )
 """Refused settings, by the beginning of their names."""
 

@@ -10,7 +10,7 @@ from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, TOPIC_S
 SECRETS_AND_GUARDS = (
     *("sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.client.auth", "ssl.keystore.password"),
     *("listener.name.internal.ssl.keystore.location", "delegation.token.secret.key", "security.providers"),
-    *("authorizer.class.name", "super.users", "principal.builder.class", "connections.max.reauth.ms"),
+    *("principal.builder.class", "connections.max.reauth.ms"),
     *("quota.window.num", "client.quota.callback.class", "max.connection.creation.rate"),
     *("create.topic.policy.class.name", "alter.config.policy.class.name", "cordoned.log.dirs"),
 )

@@ -16,6 +16,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_replication import REPLICATION_SETTINGS
+from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS, STANDARD_AUTHORIZER
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import ConfigType, Importance, Setting, UpdateMode
@@ -35,6 +36,7 @@ WITH_EFFECT = (
     *GROUP_SETTINGS,
     *LOG_SETTINGS,
     *REPLICATION_SETTINGS,
+    *SECURITY_SETTINGS,
     *SERVER_SETTINGS,
     *TRANSACTION_SETTINGS,
 )
@@ -131,6 +133,8 @@ def test_a_group_has_the_defaults_of_its_broker() -> None:
             ["a", "a:", ":1", "a:-1", "a:2147483648"],
         ),
         ("process.roles", ["broker", "broker,controller"], ["controller", "broker,king"]),
+        ("super.users", ["", "User:a", "User:CN=a, OU=b;User:c;"], ["a", "User:", ":a", "User:a;b"]),
+        ("authorizer.class.name", ["", STANDARD_AUTHORIZER], ["mine", "AclAuthorizer"]),
     ],
 )
 def test_a_rule_in_code_takes_what_its_words_say(name: str, accepted: list[str], refused: list[str]) -> None:
