@@ -70,11 +70,18 @@ OTHER_REASON: Final = "not served"
 
 def render() -> str:
     served = {int(api.key): api for api in APIS}
-    lines = [INTRODUCTION, "## Served", "", "| key | API | versions | remarks |", "|---:|---|---|---|"]
+    lines = [
+        INTRODUCTION,
+        "## Served",
+        "",
+        "| key | API | versions | who may: needed permissions | remarks |",
+        "|---:|---|---|---|---|",
+    ]
     for key in sorted(served):
         remark = NOTES.get(key, "")
         versions = _versions(*served[key].versions)
-        lines.append(f"| {key} | {API_SCHEMAS[key].name} | {versions} | {remark} |")
+        checks = "; ".join(str(check) for check in served[key].checks) or "everybody"
+        lines.append(f"| {key} | {API_SCHEMAS[key].name} | {versions} | {checks} | {remark} |")
     reasons = {key: reason for reason, keys in REASONS for key in keys}
     lines += ["", "## Not served", "", "| key | API | why |", "|---:|---|---|"]
     for key in sorted(API_SCHEMAS.keys() - served.keys()):

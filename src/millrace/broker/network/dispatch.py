@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace.broker.network.checks import Checks
 from millrace.broker.network.requests import Request
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
@@ -65,6 +66,8 @@ class Api:
     key: ApiKey
     versions: tuple[int, int]
     handle: Callable[..., Any]
+    checks: Checks
+    """What those who ask must be allowed, for docs and tests; its handler enforces it."""
     direct: bool = False
     advertised_from: int | None = None
     """The lowest version that ApiVersions names, where clients need to see one that is refused."""

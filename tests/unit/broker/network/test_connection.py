@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.broker.network.checks import NONE
 from millrace.broker.network.connection import OWN_BUFFER_KEEP_BYTES
 from millrace.broker.network.dispatch import Api, Dispatcher
 from millrace.broker.network.memory import MemoryBudget
@@ -123,7 +124,7 @@ def test_a_handler_that_fails_ends_its_connection_only(
         raise RuntimeError("a bug")
 
     async def work() -> None:
-        dispatcher = Dispatcher([Api(VERSIONS, versions=(0, 4), handle=fail)])
+        dispatcher = Dispatcher([Api(VERSIONS, versions=(0, 4), handle=fail, checks=NONE)])
         broken, other = Client(broker.services, dispatcher), Client(broker.services)
         broken.receive(versions_frame())
         assert broken.transport.is_aborted
@@ -163,7 +164,7 @@ class Later:
             request.connection.take_place(request)
 
     def dispatcher(self) -> Dispatcher:
-        return Dispatcher([Api(VERSIONS, versions=(0, 4), handle=self, direct=True)])
+        return Dispatcher([Api(VERSIONS, versions=(0, 4), handle=self, checks=NONE, direct=True)])
 
 
 def answer_to(correlation_id: int) -> bytes:
@@ -243,7 +244,9 @@ def test_whoever_waits_for_a_connection_hears_of_its_end(broker: Broker) -> None
         told: list[str] = []
         client.connection.on_close[lambda: told.append("ended")] = None
         client.connection.recognised.remember(
-            Dispatcher([Api(VERSIONS, versions=(0, 4), handle=ApiVersionsResponse)]).find(VERSIONS, 3)
+            Dispatcher([Api(VERSIONS, versions=(0, 4), handle=ApiVersionsResponse, checks=NONE)]).find(
+                VERSIONS, 3
+            )
             or pytest.fail("no route"),
             client.connection,
             "something",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.network.checks import on_cluster
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -13,6 +14,7 @@ from millrace.core.ids import NodeId
 from millrace.metadata.commands import ElectionKind, Reassign
 from millrace.metadata.errors import ElectionNotNeeded, MetadataError
 from millrace.metadata.image import NO_LEADER, Image, PartitionState
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.alter_partition_reassignments import (
@@ -164,12 +166,22 @@ async def unregister_broker(
 
 
 # v1 can also elect replicas that are not in sync, and has an error for the whole request.
-ELECT_LEADERS = Api(ApiKey.ELECT_LEADERS, versions=(0, 2), handle=elect_leaders)
+ELECT_LEADERS = Api(
+    ApiKey.ELECT_LEADERS, versions=(0, 2), handle=elect_leaders, checks=(on_cluster(Operation.ALTER),)
+)
 # v1 can forbid a change of the replication factor.
 ALTER_PARTITION_REASSIGNMENTS = Api(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), handle=alter_partition_reassignments
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=(0, 1),
+    handle=alter_partition_reassignments,
+    checks=(on_cluster(Operation.ALTER),),
 )
 LIST_PARTITION_REASSIGNMENTS = Api(
-    ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), handle=list_partition_reassignments
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    versions=(0, 0),
+    handle=list_partition_reassignments,
+    checks=(on_cluster(Operation.DESCRIBE),),
 )
-UNREGISTER_BROKER = Api(ApiKey.UNREGISTER_BROKER, versions=(0, 0), handle=unregister_broker)
+UNREGISTER_BROKER = Api(
+    ApiKey.UNREGISTER_BROKER, versions=(0, 0), handle=unregister_broker, checks=(on_cluster(Operation.ALTER),)
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.broker.network.checks import on_cluster, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -14,6 +15,7 @@ from millrace.log.directories.log_directory import LogDirectory
 from millrace.log.directories.moving import LogCopy
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.metadata.topic_names import check_topic_name
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.alter_replica_log_dirs import (
@@ -185,9 +187,19 @@ def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
 
 # v2 is the flexible encoding.
 ALTER_REPLICA_LOG_DIRS: Final = Api(
-    ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), handle=alter_replica_log_dirs
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    versions=(1, 2),
+    handle=alter_replica_log_dirs,
+    checks=(on_cluster(Operation.ALTER),),
 )
 # v2 is the flexible encoding; v3 adds an error for the whole request, v4 the size of the disk, v5 whether it
 # is cordoned.
-DESCRIBE_LOG_DIRS: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), handle=describe_log_dirs)
-DESCRIBE_PRODUCERS: Final = Api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), handle=describe_producers)
+DESCRIBE_LOG_DIRS: Final = Api(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(1, 5),
+    handle=describe_log_dirs,
+    checks=(on_cluster(Operation.DESCRIBE),),
+)
+DESCRIBE_PRODUCERS: Final = Api(
+    ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), handle=describe_producers, checks=(on_topic(Operation.READ),)
+)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.network.checks import NONE, on_cluster, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -19,7 +20,7 @@ from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.service import NewTopic
 from millrace.metadata.topic_names import check_topic_name, is_internal
 from millrace.security.acls.authorizer import NOT_ASKED
-from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
@@ -301,6 +302,15 @@ def _response(
 # v1 tells apart "all topics" (null) and "none"; v4 lets clients refuse auto-creation; v5 adds offline
 # replicas, v7 leader epochs, v8 permitted operations; v9 is the flexible encoding; v10 adds topic ids to
 # answers, v12 to requests; v13 has an error for the whole request.
-METADATA: Final = Api(ApiKey.METADATA, versions=(0, 13), handle=metadata)
+METADATA: Final = Api(
+    ApiKey.METADATA,
+    versions=(0, 13),
+    handle=metadata,
+    checks=(
+        on_topic(Operation.DESCRIBE),
+        on_cluster(Operation.CREATE, "to create what is missing"),
+        on_topic(Operation.CREATE, "or this one"),
+    ),
+)
 # v1 tells brokers from controllers; v2 can include fenced brokers, of which there are none.
-DESCRIBE_CLUSTER: Final = Api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), handle=describe_cluster)
+DESCRIBE_CLUSTER: Final = Api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), handle=describe_cluster, checks=NONE)

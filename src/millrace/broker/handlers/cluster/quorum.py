@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.broker.network.checks import on_cluster
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.core.ids import NodeId
 from millrace.metadata.image import Image
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.describe_quorum import (
@@ -109,4 +111,6 @@ def _failed(partition: int, code: ErrorCode) -> DescribeQuorumResponsePartitionD
 
 
 # v1 adds when voters were last heard of, v2 error messages, directories and the voters' addresses.
-DESCRIBE_QUORUM: Final = Api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), handle=describe_quorum)
+DESCRIBE_QUORUM: Final = Api(
+    ApiKey.DESCRIBE_QUORUM, versions=(0, 2), handle=describe_quorum, checks=(on_cluster(Operation.DESCRIBE),)
+)

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from millrace.broker.config import loggers
 from millrace.broker.handlers.configs.outcomes import outcomes_of
 from millrace.broker.handlers.configs.resources import ResourceType, this_broker, unknown_type
+from millrace.broker.network.checks import on_cluster, on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -21,6 +22,7 @@ from millrace.metadata.commands import (
 )
 from millrace.metadata.errors import ContradictoryRequest, InvalidConfig, MetadataError
 from millrace.metadata.topic_names import check_topic_name
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages import alter_configs as full
@@ -174,8 +176,24 @@ def _code(resource_type: int, outcome: Outcome) -> ErrorCode:
 
 
 # v2 is the flexible encoding.
-ALTER_CONFIGS: Final = Api(ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=alter_configs)
+ALTER_CONFIGS: Final = Api(
+    ApiKey.ALTER_CONFIGS,
+    versions=(0, 2),
+    handle=alter_configs,
+    checks=(
+        on_cluster(Operation.ALTER_CONFIGS, "of brokers"),
+        on_topic(Operation.ALTER_CONFIGS, "of topics"),
+        on_group(Operation.ALTER_CONFIGS, "of groups"),
+    ),
+)
 # v1 is the flexible encoding.
 INCREMENTAL_ALTER_CONFIGS: Final = Api(
-    ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=incremental_alter_configs
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=(0, 1),
+    handle=incremental_alter_configs,
+    checks=(
+        on_cluster(Operation.ALTER_CONFIGS, "of brokers"),
+        on_topic(Operation.ALTER_CONFIGS, "of topics"),
+        on_group(Operation.ALTER_CONFIGS, "of groups"),
+    ),
 )

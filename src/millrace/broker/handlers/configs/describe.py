@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from millrace.broker.config import loggers
 from millrace.broker.handlers.configs.resources import ResourceType, check_topic, this_broker, unknown_type
+from millrace.broker.network.checks import on_cluster, on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -20,6 +21,7 @@ from millrace.metadata.config_definitions import (
     describe_group,
     describe_topic,
 )
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -157,4 +159,13 @@ def _loggers(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Des
 
 
 # v1 adds synonyms and sources, v3 documentation and types; v4 is the flexible encoding.
-DESCRIBE_CONFIGS: Final = Api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), handle=describe_configs)
+DESCRIBE_CONFIGS: Final = Api(
+    ApiKey.DESCRIBE_CONFIGS,
+    versions=(1, 4),
+    handle=describe_configs,
+    checks=(
+        on_cluster(Operation.DESCRIBE_CONFIGS, "of brokers"),
+        on_topic(Operation.DESCRIBE_CONFIGS, "of topics"),
+        on_group(Operation.DESCRIBE_CONFIGS, "of groups"),
+    ),
+)

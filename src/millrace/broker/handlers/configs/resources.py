@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from millrace.broker.network.checks import on_cluster
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.core.ids import NodeId
 from millrace.metadata.errors import ContradictoryRequest, UnknownTopic
 from millrace.metadata.image import Image
 from millrace.metadata.topic_names import check_topic_name
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.list_config_resources import (
@@ -79,5 +81,8 @@ def list_config_resources(
 
 # v1 lists every kind of resource, not only client metrics.
 LIST_CONFIG_RESOURCES: Final = Api(
-    ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=list_config_resources
+    ApiKey.LIST_CONFIG_RESOURCES,
+    versions=(0, 1),
+    handle=list_config_resources,
+    checks=(on_cluster(Operation.DESCRIBE_CONFIGS),),
 )

@@ -7,6 +7,7 @@ from typing import Final
 from millrace.broker.handlers.fetch.record_answers import RecordsAnswer
 from millrace.broker.handlers.fetch.replica_fetch import ReplicaFetch
 from millrace.broker.handlers.fetch.serving import Fetch
+from millrace.broker.network.checks import on_cluster, on_topic
 from millrace.broker.network.dispatch import Api
 from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
@@ -14,6 +15,7 @@ from millrace.broker.network.fetch_sessions import (
     SessionTopicIdsDiffer,
 )
 from millrace.broker.wire_errors import error_code
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.fetch_codec import REPLICA_STATE_FROM, TOPIC_IDS_FROM, decode_request, request_shape
 
@@ -53,4 +55,11 @@ def fetch(answer: RecordsAnswer) -> None:
 
 # v7 sessions, v9 leader epochs, v11 racks, v12 flexible encoding and divergence, v13 topic ids, v15
 # replica state.
-FETCH: Final = Api(ApiKey.FETCH, versions=(4, 18), handle=fetch, direct=True, request_type=RecordsAnswer)
+FETCH: Final = Api(
+    ApiKey.FETCH,
+    versions=(4, 18),
+    handle=fetch,
+    checks=(on_cluster(Operation.CLUSTER_ACTION, "followers"), on_topic(Operation.READ, "all others")),
+    direct=True,
+    request_type=RecordsAnswer,
+)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from millrace.broker.handlers.groups.answers import all_answered
+from millrace.broker.network.checks import on_cluster, on_group
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -15,7 +16,7 @@ from millrace.groups.classic.group import ClassicGroup, State
 from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
 from millrace.security.acls.authorizer import NOT_ASKED
-from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -127,6 +128,15 @@ def delete_groups(
 
 
 # v4 filters by state, v5 by type.
-LIST_GROUPS: Final = Api(ApiKey.LIST_GROUPS, versions=(0, 5), handle=list_groups)
-DESCRIBE_GROUPS: Final = Api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), handle=describe_groups)
-DELETE_GROUPS: Final = Api(ApiKey.DELETE_GROUPS, versions=(0, 2), handle=delete_groups)
+LIST_GROUPS: Final = Api(
+    ApiKey.LIST_GROUPS,
+    versions=(0, 5),
+    handle=list_groups,
+    checks=(on_cluster(Operation.DESCRIBE, "for all groups"), on_group(Operation.DESCRIBE, "else for each")),
+)
+DESCRIBE_GROUPS: Final = Api(
+    ApiKey.DESCRIBE_GROUPS, versions=(0, 6), handle=describe_groups, checks=(on_group(Operation.DESCRIBE),)
+)
+DELETE_GROUPS: Final = Api(
+    ApiKey.DELETE_GROUPS, versions=(0, 2), handle=delete_groups, checks=(on_group(Operation.DELETE),)
+)

@@ -8,6 +8,7 @@ from typing import Final
 
 from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
+from millrace.broker.network.checks import on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -21,7 +22,7 @@ from millrace.groups.consumer.group import ConsumerGroup
 from millrace.groups.consumer.member import ConsumerMember
 from millrace.groups.errors import GroupNotFound
 from millrace.security.acls.authorizer import NOT_ASKED
-from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages import consumer_group_describe as described
@@ -194,9 +195,13 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     versions=(0, 1),
     handle=consumer_group_heartbeat,
+    checks=(on_group(Operation.READ), on_topic(Operation.DESCRIBE, "of those it subscribes to")),
     quick=quick_heartbeat(_repeated, _beaten),
 )
 # v1 tells which protocol each member speaks.
 CONSUMER_GROUP_DESCRIBE: Final = Api(
-    ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), handle=consumer_group_describe
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    handle=consumer_group_describe,
+    checks=(on_group(Operation.DESCRIBE), on_topic(Operation.DESCRIBE, "of those it reads")),
 )

@@ -6,11 +6,13 @@ from collections.abc import Awaitable
 from typing import Final
 
 from millrace.broker.handlers.cluster.metadata import reachable_brokers
+from millrace.broker.network.checks import on_cluster, on_group, on_transactional_id
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.coordinator.internal_topic import InternalTopic
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.find_coordinator import (
@@ -88,4 +90,13 @@ def _absent(key: str, code: ErrorCode) -> Coordinator:
 
 
 # v4 looks for several keys at once, v6 adds share groups.
-FIND_COORDINATOR: Final = Api(ApiKey.FIND_COORDINATOR, versions=(0, 6), handle=find_coordinator)
+FIND_COORDINATOR: Final = Api(
+    ApiKey.FIND_COORDINATOR,
+    versions=(0, 6),
+    handle=find_coordinator,
+    checks=(
+        on_group(Operation.DESCRIBE, "of groups"),
+        on_transactional_id(Operation.DESCRIBE, "of transactions"),
+        on_cluster(Operation.CLUSTER_ACTION, "of share groups"),
+    ),
+)

@@ -7,6 +7,7 @@ from typing import Final
 
 from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.handlers.groups.heartbeats import quick_heartbeat
+from millrace.broker.network.checks import on_group
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -30,6 +31,7 @@ from millrace.groups.errors import (
     InvalidSessionTimeout,
     MemberIdRequired,
 )
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -194,13 +196,20 @@ def _left(outcome: Outcome) -> LeaveGroupResponse:
 
 # v4 asks new members to join again with the id that they are given; v5 adds static members, v8 reasons,
 # v9 the hint to skip the assignment.
-JOIN_GROUP: Final = Api(ApiKey.JOIN_GROUP, versions=(0, 9), handle=join_group)
-SYNC_GROUP: Final = Api(ApiKey.SYNC_GROUP, versions=(0, 5), handle=sync_group)
+JOIN_GROUP: Final = Api(
+    ApiKey.JOIN_GROUP, versions=(0, 9), handle=join_group, checks=(on_group(Operation.READ),)
+)
+SYNC_GROUP: Final = Api(
+    ApiKey.SYNC_GROUP, versions=(0, 5), handle=sync_group, checks=(on_group(Operation.READ),)
+)
 HEARTBEAT: Final = Api(
     ApiKey.HEARTBEAT,
     versions=(0, 4),
     handle=heartbeat,
+    checks=(on_group(Operation.READ),),
     quick=quick_heartbeat(_repeated_heartbeat, _beaten),
 )
 # v3 lets several members leave at once.
-LEAVE_GROUP: Final = Api(ApiKey.LEAVE_GROUP, versions=(0, 5), handle=leave_group)
+LEAVE_GROUP: Final = Api(
+    ApiKey.LEAVE_GROUP, versions=(0, 5), handle=leave_group, checks=(on_group(Operation.READ),)
+)

@@ -8,6 +8,7 @@ from typing import Final
 from millrace.broker.handlers.groups.answers import all_answered, answered
 from millrace.broker.handlers.groups.commit_places import CommitPlaces
 from millrace.broker.handlers.groups.quick_commits import CommitRequest, quick_offset_commit
+from millrace.broker.network.checks import on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -24,6 +25,7 @@ from millrace.groups.commands import (
     OffsetsFetched,
 )
 from millrace.metadata.image import Image, TopicState
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.offset_commit import (
@@ -258,9 +260,20 @@ OFFSET_COMMIT: Final = Api(
     ApiKey.OFFSET_COMMIT,
     versions=(2, 10),
     handle=offset_commit,
+    checks=(on_group(Operation.READ), on_topic(Operation.READ)),
     quick=quick_offset_commit,
     request_type=CommitRequest,
 )
 # v7 can insist on stable offsets, v8 asks for several groups, v9 adds member epochs, v10 topic ids.
-OFFSET_FETCH: Final = Api(ApiKey.OFFSET_FETCH, versions=(1, 10), handle=offset_fetch)
-OFFSET_DELETE: Final = Api(ApiKey.OFFSET_DELETE, versions=(0, 0), handle=offset_delete)
+OFFSET_FETCH: Final = Api(
+    ApiKey.OFFSET_FETCH,
+    versions=(1, 10),
+    handle=offset_fetch,
+    checks=(on_group(Operation.DESCRIBE), on_topic(Operation.DESCRIBE)),
+)
+OFFSET_DELETE: Final = Api(
+    ApiKey.OFFSET_DELETE,
+    versions=(0, 0),
+    handle=offset_delete,
+    checks=(on_group(Operation.DELETE), on_topic(Operation.READ)),
+)

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.network.checks import on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -14,6 +15,7 @@ from millrace.core.ids import NodeId
 from millrace.log.errors import OffsetOutOfRange
 from millrace.metadata.topic_names import is_internal
 from millrace.replica.partition import Partition
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.delete_records import (
@@ -134,4 +136,6 @@ def _failed(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 # v2 is the flexible encoding.
-DELETE_RECORDS: Final = Api(ApiKey.DELETE_RECORDS, versions=(0, 2), handle=delete_records)
+DELETE_RECORDS: Final = Api(
+    ApiKey.DELETE_RECORDS, versions=(0, 2), handle=delete_records, checks=(on_topic(Operation.DELETE),)
+)

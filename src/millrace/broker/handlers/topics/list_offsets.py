@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millrace.broker.network.checks import on_cluster, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -15,6 +16,7 @@ from millrace.log.partition.isolation import isolate_in, may_go_on
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.partition.time_lookup import TimestampedOffset
 from millrace.replica.partition import Partition
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import READ_COMMITTED
@@ -176,8 +178,13 @@ def _epoch_end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition
 
 # v2 adds the isolation level, v4 leader epochs; v6 is the flexible encoding; v7, v8, v9 and v11 add one
 # special timestamp each, v10 a time-out.
-LIST_OFFSETS: Final = Api(ApiKey.LIST_OFFSETS, versions=(1, 11), handle=list_offsets)
+LIST_OFFSETS: Final = Api(
+    ApiKey.LIST_OFFSETS, versions=(1, 11), handle=list_offsets, checks=(on_topic(Operation.DESCRIBE),)
+)
 # v3 adds the asking replica, v4 is the flexible encoding.
 OFFSET_FOR_LEADER_EPOCH: Final = Api(
-    ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), handle=offset_for_leader_epoch
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    handle=offset_for_leader_epoch,
+    checks=(on_cluster(Operation.CLUSTER_ACTION), on_topic(Operation.DESCRIBE, "or this one")),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millrace.broker.handlers.cluster.metadata import reachable_brokers, reachable_leader
+from millrace.broker.network.checks import on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -12,7 +13,7 @@ from millrace.core.ids import NodeId
 from millrace.metadata.errors import InvalidTopicName
 from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.topic_names import check_topic_name, is_internal
-from millrace.security.acls.binding import ResourceType
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -134,5 +135,8 @@ def _partition(
 
 
 DESCRIBE_TOPIC_PARTITIONS: Final = Api(
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), handle=describe_topic_partitions
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
+    handle=describe_topic_partitions,
+    checks=(on_topic(Operation.DESCRIBE),),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.network.checks import on_cluster, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
@@ -22,6 +23,7 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.image import TopicState
 from millrace.metadata.service import NewTopic
+from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.create_partitions import (
@@ -219,8 +221,28 @@ def _partitions_result(name: str, error: MetadataError | None) -> CreatePartitio
 
 
 # v4 knows defaults for counts (-1), v5 tells the settings of a new topic and is flexible, v7 tells its id.
-CREATE_TOPICS: Final = Api(ApiKey.CREATE_TOPICS, versions=(2, 7), handle=create_topics)
+CREATE_TOPICS: Final = Api(
+    ApiKey.CREATE_TOPICS,
+    versions=(2, 7),
+    handle=create_topics,
+    checks=(
+        on_cluster(Operation.CREATE),
+        on_topic(Operation.CREATE, "or this one"),
+        on_topic(Operation.DESCRIBE_CONFIGS, "to be told the settings"),
+    ),
+)
 # v4 is the flexible encoding, v5 has messages, v6 takes topic ids.
-DELETE_TOPICS: Final = Api(ApiKey.DELETE_TOPICS, versions=(1, 6), handle=delete_topics)
+DELETE_TOPICS: Final = Api(
+    ApiKey.DELETE_TOPICS,
+    versions=(1, 6),
+    handle=delete_topics,
+    checks=(
+        on_cluster(Operation.DELETE),
+        on_topic(Operation.DESCRIBE, "else this one"),
+        on_topic(Operation.DELETE, "and this one"),
+    ),
+)
 # v2 is the flexible encoding.
-CREATE_PARTITIONS: Final = Api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), handle=create_partitions)
+CREATE_PARTITIONS: Final = Api(
+    ApiKey.CREATE_PARTITIONS, versions=(0, 3), handle=create_partitions, checks=(on_topic(Operation.ALTER),)
+)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from millrace.broker.handlers.transactions.transactions import fenced_code
+from millrace.broker.network.checks import on_cluster, on_topic, on_transactional_id
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
+from millrace.security.acls.binding import Operation
 from millrace.transactions.commands import Identity
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -53,4 +55,13 @@ def _refused(code: ErrorCode) -> InitProducerIdResponse:
 
 
 # v2 is the flexible encoding, v3 names the identity to replace, v4 and v5 know more errors of transactions.
-INIT_PRODUCER_ID: Final = Api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5), handle=init_producer_id)
+INIT_PRODUCER_ID: Final = Api(
+    ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 5),
+    handle=init_producer_id,
+    checks=(
+        on_transactional_id(Operation.WRITE, "with a transactional id"),
+        on_cluster(Operation.IDEMPOTENT_WRITE, "without one"),
+        on_topic(Operation.WRITE, "or this on any topic"),
+    ),
+)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from millrace.broker.handlers.groups.commit_places import CommitPlaces, commit_error_code
+from millrace.broker.network.checks import on_group, on_topic, on_transactional_id
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.coordinator.decision import Producer
@@ -22,6 +23,7 @@ from millrace.groups.errors import InvalidGroupId
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.state.transactions import EPOCH_PER_TRANSACTION
 from millrace.replica.partition import Partition
+from millrace.security.acls.binding import Operation
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import EpochFenced, InvalidTransactionalId, PartitionNotInTransaction
 from millrace.wire.api_keys import ApiKey
@@ -134,4 +136,9 @@ def _code_of(error: MillraceError, version: int) -> int:
 
 # v3 names the member, so that one that is no longer in the group is refused; v4 has an error that aborts;
 # from v5 on the commit itself adds the group to the transaction.
-TXN_OFFSET_COMMIT: Final = Api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), handle=txn_offset_commit)
+TXN_OFFSET_COMMIT: Final = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 5),
+    handle=txn_offset_commit,
+    checks=(on_transactional_id(Operation.WRITE), on_group(Operation.READ), on_topic(Operation.READ)),
+)

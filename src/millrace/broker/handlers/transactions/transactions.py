@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from millrace.broker.handlers.groups.answers import all_answered, answered
+from millrace.broker.network.checks import on_cluster, on_group, on_topic, on_transactional_id
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
@@ -18,6 +19,7 @@ from millrace.core.patterns import InvalidPattern, TopicPattern
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.state.transactions import EPOCH_PER_TRANSACTION, NO_TRANSACTION_VERSION, EndMarker
 from millrace.metadata.topic_names import is_internal
+from millrace.security.acls.binding import Operation
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import (
     EpochFenced,
@@ -337,15 +339,42 @@ def list_transactions(
 
 # v4 takes several transactions at once, from brokers, and can only verify; v5 has an error that aborts.
 ADD_PARTITIONS_TO_TXN: Final = Api(
-    ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), handle=add_partitions_to_txn
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 5),
+    handle=add_partitions_to_txn,
+    checks=(
+        on_cluster(Operation.CLUSTER_ACTION, "versions from 4"),
+        on_transactional_id(Operation.WRITE, "versions to 3"),
+        on_topic(Operation.WRITE, "versions to 3"),
+    ),
 )
-ADD_OFFSETS_TO_TXN: Final = Api(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), handle=add_offsets_to_txn)
+ADD_OFFSETS_TO_TXN: Final = Api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=(0, 4),
+    handle=add_offsets_to_txn,
+    checks=(on_transactional_id(Operation.WRITE), on_group(Operation.READ)),
+)
 # v5 answers with the identity of the next transaction.
-END_TXN: Final = Api(ApiKey.END_TXN, versions=(0, 5), handle=end_txn)
+END_TXN: Final = Api(
+    ApiKey.END_TXN, versions=(0, 5), handle=end_txn, checks=(on_transactional_id(Operation.WRITE),)
+)
 # v2 says which version of the transaction protocol the marker belongs to.
-WRITE_TXN_MARKERS: Final = Api(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), handle=write_txn_markers)
+WRITE_TXN_MARKERS: Final = Api(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions=(1, 2),
+    handle=write_txn_markers,
+    checks=(on_cluster(Operation.ALTER), on_cluster(Operation.CLUSTER_ACTION, "or this one")),
+)
 DESCRIBE_TRANSACTIONS: Final = Api(
-    ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), handle=describe_transactions
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    versions=(0, 0),
+    handle=describe_transactions,
+    checks=(on_transactional_id(Operation.DESCRIBE), on_topic(Operation.DESCRIBE, "of its topics")),
 )
 # v1 filters by duration, v2 by a pattern.
-LIST_TRANSACTIONS: Final = Api(ApiKey.LIST_TRANSACTIONS, versions=(0, 2), handle=list_transactions)
+LIST_TRANSACTIONS: Final = Api(
+    ApiKey.LIST_TRANSACTIONS,
+    versions=(0, 2),
+    handle=list_transactions,
+    checks=(on_transactional_id(Operation.DESCRIBE, "for each"),),
+)
