@@ -10,14 +10,16 @@ from contextlib import asynccontextmanager
 
 from millrace.metadata.commands import Policy
 from millrace.metadata.security.commands import AlterCredentials
-from millrace.metadata.security.image import ScramKeys, SecurityImage, TokenState
+from millrace.metadata.security.image import SecurityImage
 from millrace.metadata.service import Metadata
 from millrace.metadata.store import Store
 from millrace.security.acls.filters import AclFilter
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.principals import user
 from millrace.security.quotas.keys import Alteration
 from millrace.security.tenants import Tenant
+from millrace.security.tokens import DelegationToken
 from tests.conformance.store.conftest import MakeStore
 from tests.harness.background import background
 from tests.unit.metadata.worlds import CountedIds
@@ -47,9 +49,9 @@ async def change_everything(metadata: Metadata) -> SecurityImage:
     await security.alter_quotas(
         [([("user", ODD), ("client-id", None)], [Alteration("producer_byte_rate", 5)])]
     )
-    keys = ScramKeys(b"\0salt", b"stored", b"server", 4_096)
+    keys = ScramCredential(b"\0salt", b"stored", b"server", 4_096)
     await security.alter_credentials([AlterCredentials(user=ODD, written={"SCRAM-SHA-512": keys})])
-    token = TokenState(
+    token = DelegationToken(
         token_id="t", owner=user("a"), requester=user(ODD), issued_ms=1, expires_ms=2, ends_ms=3
     )
     await security.put_token(token, is_new=True)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from millrace.metadata.security.image import ScramKeys, TokenState
 from millrace.security.acls.binding import Acl
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.quotas.entities import QuotaEntity
 from millrace.security.quotas.keys import Alteration
 from millrace.security.tenants import Tenant
+from millrace.security.tokens import DelegationToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class AlterCredentials:
     """Sets and removes credentials of one user, by the names of their mechanisms."""
 
     user: str
-    written: Mapping[str, ScramKeys] = field(default_factory=dict)
+    written: Mapping[str, ScramCredential] = field(default_factory=dict)
     removed: Sequence[str] = ()
 
 
@@ -72,7 +73,7 @@ class AlterCredentials:
 class PutToken:
     """Stores a new delegation token, or a changed one."""
 
-    token: TokenState
+    token: DelegationToken
     is_new: bool = False
 
 

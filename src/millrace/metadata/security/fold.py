@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from millrace.metadata.security import records
-from millrace.metadata.security.image import ScramKeys, SecurityImage, TokenState
+from millrace.metadata.security.image import SecurityImage
 from millrace.metadata.store import KeyChange
 from millrace.security.acls.binding import Acl
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.quotas.entities import QuotaEntity
 from millrace.security.tenants import Tenant
+from millrace.security.tokens import DelegationToken
 
 
 @dataclass(slots=True)
@@ -23,8 +25,8 @@ class _Edits:
     removed_acls: list[Acl] = field(default_factory=list)
     roles: dict[str, Role | None] = field(default_factory=dict)
     quotas: dict[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
-    credentials: dict[str, Mapping[str, ScramKeys] | None] = field(default_factory=dict)
-    tokens: dict[str, TokenState | None] = field(default_factory=dict)
+    credentials: dict[str, Mapping[str, ScramCredential] | None] = field(default_factory=dict)
+    tokens: dict[str, DelegationToken | None] = field(default_factory=dict)
     tenants: dict[str, Tenant | None] = field(default_factory=dict)
     revisions: dict[str, int] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)

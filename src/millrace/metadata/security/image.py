@@ -4,42 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from millrace.core.override import override
 from millrace.core.persistent_map import PersistentMap
 from millrace.security.acls.authorizer import Authorizer
 from millrace.security.acls.index import EMPTY_ACLS, AclIndex
 from millrace.security.acls.roles import NO_ROLES, RoleTable
-from millrace.security.principals import Principal
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.quotas.precedence import NO_QUOTAS, QuotaTable
 from millrace.security.tenants import NO_TENANTS, TenantTable
-
-
-class ScramKeys(NamedTuple):
-    """What is kept of a password for one SCRAM mechanism. It is never shown."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    @override
-    def __repr__(self) -> str:
-        return f"ScramKeys(iterations={self.iterations})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenState:
-    """A delegation token, without its secret: that is worked out from the brokers' key."""
-
-    token_id: str
-    owner: Principal
-    requester: Principal
-    renewers: tuple[Principal, ...] = ()
-    issued_ms: int
-    expires_ms: int
-    ends_ms: int
+from millrace.security.tokens import DelegationToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +28,9 @@ class SecurityImage:
     quotas: QuotaTable
     """The limits that somebody has set, and those that tenants stand for."""
     tenants: TenantTable
-    credentials: PersistentMap[str, Mapping[str, ScramKeys]]
+    credentials: PersistentMap[str, Mapping[str, ScramCredential]]
     """Keys for SCRAM, by user and then by the name of the mechanism."""
-    tokens: PersistentMap[str, TokenState]
+    tokens: PersistentMap[str, DelegationToken]
     """Delegation tokens, by id."""
     revisions: PersistentMap[str, int]
     """The mod revision of every record but those of permissions, by key."""

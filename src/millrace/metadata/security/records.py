@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import orjson
 
-from millrace.metadata.security.image import ScramKeys, TokenState
 from millrace.security.acls.binding import Acl, Operation, PatternType, Permission, ResourceType, known
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.principals import Principal, parse_principal
 from millrace.security.quotas.entities import QuotaEntity
 from millrace.security.tenants import Tenant, TenantLimits, WhenFull
+from millrace.security.tokens import DelegationToken
 
 ACLS: Final = "acls/"
 ROLES: Final = "roles/"
@@ -89,7 +90,7 @@ def credentials_key(user: str) -> str:
     return CREDENTIALS + user
 
 
-def encode_credentials(credentials: Mapping[str, ScramKeys]) -> bytes:
+def encode_credentials(credentials: Mapping[str, ScramCredential]) -> bytes:
     return orjson.dumps(
         {
             mechanism: {
@@ -103,9 +104,9 @@ def encode_credentials(credentials: Mapping[str, ScramKeys]) -> bytes:
     )
 
 
-def decode_credentials(value: bytes) -> dict[str, ScramKeys]:
+def decode_credentials(value: bytes) -> dict[str, ScramCredential]:
     return {
-        mechanism: ScramKeys(
+        mechanism: ScramCredential(
             b64decode(keys["salt"]),
             b64decode(keys["stored_key"]),
             b64decode(keys["server_key"]),
@@ -119,7 +120,7 @@ def token_key(token_id: str) -> str:
     return TOKENS + token_id
 
 
-def encode_token(token: TokenState) -> bytes:
+def encode_token(token: DelegationToken) -> bytes:
     return orjson.dumps(
         {
             "owner": str(token.owner),
@@ -132,10 +133,10 @@ def encode_token(token: TokenState) -> bytes:
     )
 
 
-def decode_token(token_id: str, value: bytes) -> TokenState:
+def decode_token(token_id: str, value: bytes) -> DelegationToken:
     record = orjson.loads(value)
     renewers: tuple[Principal, ...] = tuple(parse_principal(renewer) for renewer in record["renewers"])
-    return TokenState(
+    return DelegationToken(
         token_id=token_id,
         owner=parse_principal(record["owner"]),
         requester=parse_principal(record["requester"]),

@@ -29,13 +29,14 @@ from millrace.metadata.security.commands import (
     RemoveToken,
     SecurityCommand,
 )
-from millrace.metadata.security.image import SecurityImage, TokenState
+from millrace.metadata.security.image import SecurityImage
 from millrace.security.acls.binding import Acl, InvalidAcl, check
 from millrace.security.acls.filters import AclFilter, InvalidAclFilter
 from millrace.security.acls.roles import Role
 from millrace.security.quotas.entities import InvalidQuota, checked_entity
 from millrace.security.quotas.keys import Alteration
 from millrace.security.tenants import Tenant
+from millrace.security.tokens import DelegationToken
 
 ACLS_PER_COMMIT_MAX: Final = 1_000
 """Folded in one go: more would hold up everything else on the loop."""
@@ -155,7 +156,7 @@ class SecurityMetadata:
         """For each user None, or why not: UnknownCredential."""
         return await self._outcomes(requests)
 
-    async def put_token(self, token: TokenState, *, is_new: bool = False) -> None:
+    async def put_token(self, token: DelegationToken, *, is_new: bool = False) -> None:
         """Raises TokenExists for a new one, UnknownToken for a changed one."""
         await self._submit([PutToken(token, is_new)])
 

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.metadata.security import records
-from millrace.metadata.security.image import ScramKeys, TokenState
 from millrace.security.acls.binding import Acl, Operation, PatternType, Permission, ResourceType
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.principals import Principal, user
 from millrace.security.quotas.entities import QuotaEntity, entity
 from millrace.security.tenants import Tenant, TenantLimits, WhenFull
+from millrace.security.tokens import DelegationToken
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 acls = st.builds(
@@ -52,18 +53,18 @@ def test_limits_come_back(limits: dict[str, float]) -> None:
 
 @given(st.binary(max_size=20), st.binary(max_size=20))
 def test_credentials_come_back(salt: bytes, key: bytes) -> None:
-    credentials = {"SCRAM-SHA-256": ScramKeys(salt, key, salt + key, 4_096)}
+    credentials = {"SCRAM-SHA-256": ScramCredential(salt, key, salt + key, 4_096)}
     assert records.decode_credentials(records.encode_credentials(credentials)) == credentials
 
 
 def test_credentials_are_not_shown() -> None:
-    assert repr(ScramKeys(b"salt", b"stored", b"server", 4_096)) == "ScramKeys(iterations=4096)"
+    assert repr(ScramCredential(b"salt", b"stored", b"server", 4_096)) == "ScramCredential(iterations=4096)"
 
 
 def test_roles_tokens_and_tenants_come_back() -> None:
     role = Role("r", ("User:a", "Group:b:c"))
     assert records.decode_role("r", records.encode_role(role)) == role
-    token = TokenState(
+    token = DelegationToken(
         token_id="t",
         owner=user("a:b"),
         requester=Principal("Service", "x"),

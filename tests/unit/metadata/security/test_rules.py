@@ -38,25 +38,26 @@ from millrace.metadata.security.commands import (
     PutToken,
     RemoveToken,
 )
-from millrace.metadata.security.image import ScramKeys, TokenState
 from millrace.metadata.store import ABSENT, ChangeBatch, Compare, KeyChange, Snapshot, Versioned
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.principals import user
 from millrace.security.quotas.entities import entity
 from millrace.security.quotas.keys import Alteration
 from millrace.security.tenants import Tenant, TenantLimits
+from millrace.security.tokens import DelegationToken
 from tests.unit.metadata.worlds import apply
 from tests.unit.security.acls import models
 from tests.unit.security.acls.models import acl
 
-KEYS = ScramKeys(b"s", b"k", b"v", 4_096)
+KEYS = ScramCredential(b"s", b"k", b"v", 4_096)
 ME = entity(user="me")
 RATE = "producer_byte_rate"
 TEAM = Tenant(name="team", prefix="team.", members=("User:a",), limits=TenantLimits(bytes_in_per_s=5))
 
 
-def token(token_id: str = "t", expires_ms: int = 5) -> TokenState:
-    return TokenState(
+def token(token_id: str = "t", expires_ms: int = 5) -> DelegationToken:
+    return DelegationToken(
         token_id=token_id,
         owner=user("me"),
         requester=user("me"),

@@ -19,15 +19,16 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.security import service
 from millrace.metadata.security.commands import AlterCredentials
-from millrace.metadata.security.image import ScramKeys, TokenState
 from millrace.metadata.service import Metadata
 from millrace.security.acls.binding import InvalidAcl, Operation, PatternType
 from millrace.security.acls.filters import EVERYTHING, AclFilter, InvalidAclFilter
 from millrace.security.acls.roles import Role
+from millrace.security.credentials.scram import ScramCredential
 from millrace.security.principals import user
 from millrace.security.quotas.entities import InvalidQuota, entity
 from millrace.security.quotas.keys import Alteration
 from millrace.security.tenants import Tenant
+from millrace.security.tokens import DelegationToken
 from millrace.sim.store import MemoryStore
 from tests.harness.background import background
 from tests.unit.metadata.worlds import CountedIds
@@ -169,7 +170,7 @@ def test_quotas_fail_each_by_itself() -> None:
 def test_credentials_tokens_and_tenants_are_stored() -> None:
     async def body() -> None:
         async with running(MemoryStore()) as metadata:
-            keys = ScramKeys(b"s", b"k", b"v", 4_096)
+            keys = ScramCredential(b"s", b"k", b"v", 4_096)
             outcomes = await metadata.security.alter_credentials(
                 [
                     AlterCredentials(user="a", written={"SCRAM-SHA-256": keys}),
@@ -178,7 +179,7 @@ def test_credentials_tokens_and_tenants_are_stored() -> None:
             )
             assert outcomes[0] is None
             assert isinstance(outcomes[1], UnknownCredential)
-            token = TokenState(
+            token = DelegationToken(
                 token_id="t", owner=user("a"), requester=user("a"), issued_ms=1, expires_ms=2, ends_ms=3
             )
             await metadata.security.put_token(token, is_new=True)
