@@ -13,12 +13,15 @@ import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from millrace.cli.command_config import properties_of, servers_of
 from millrace.cli.options import BrokerAddress
 from millrace.cli.output import fail_with
+from millrace.client.errors import NotReached
+from millrace.client.properties import ClientProperties
 from millrace.core.errors import MillraceError
-from millrace.core.properties import parse_properties
 
 CONNECT_TIMEOUT_S: Final = 5.0
+NO_ANSWER: Final = "no broker answers at "
 # librdkafka wants a group's name. We never join that group, and commit nothing under it.
 _GROUP_ID: Final = "millrace-cli"
 _Answer = TypeVar("_Answer")
@@ -129,24 +132,38 @@ def _client_config(address: BrokerAddress) -> dict[str, Any]:
         "log.connection.close": False,
         "socket.nagle.disable": True,
     }
-    if address.command_config is not None:
-        config |= parse_properties(address.command_config.read_text(encoding="utf-8"))
-    _require_reachable(str(config["bootstrap.servers"]), min(CONNECT_TIMEOUT_S, address.timeout_s))
+    properties = properties_of(address)
+    config |= properties.for_librdkafka()
+    config["bootstrap.servers"] = servers_of(address)
+    _require_reachable(address, properties)
     return config
 
 
-def _require_reachable(bootstrap: str, timeout_s: float) -> None:
-    """Fail at once with the reason if nobody listens: librdkafka would retry until its timeout."""
+def _require_reachable(address: BrokerAddress, properties: ClientProperties) -> None:
+    """Fail at once with the reason if nobody listens, or lets us in: librdkafka would retry until its
+    timeout, and then say less."""
+    timeout_s = min(CONNECT_TIMEOUT_S, address.timeout_s)
     reasons: list[str] = []
-    for server in bootstrap.split(","):
+    for server in servers_of(address).split(","):
         host, port = split_host_port(server.strip())
         try:
-            socket.create_connection((host, port), timeout=timeout_s).close()
+            if properties.is_secure and not properties.has_pkcs12:
+                _log_in_once(host, port, address)
+            else:
+                socket.create_connection((host, port), timeout=timeout_s).close()
+        except NotReached as error:
+            reasons.append(str(error).removeprefix(NO_ANSWER))
         except OSError as error:
             reasons.append(f"{server.strip()}: {error.strerror or error}")
         else:
             return
-    raise RequestFailed(f"no broker answers at {'; '.join(reasons)}")
+    raise RequestFailed(f"{NO_ANSWER}{'; '.join(reasons)}")
+
+
+def _log_in_once(host: str, port: int, address: BrokerAddress) -> None:
+    from millrace.cli.broker_requests import connect
+
+    connect(host, port, address).close()
 
 
 def split_host_port(text: str) -> tuple[str, int]:

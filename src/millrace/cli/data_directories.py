@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from millrace.cli.broker_requests import Connection, connected, raise_for
+from millrace.cli.broker_requests import Connection, connect, connected, raise_for
 from millrace.cli.clients import RequestFailed
 from millrace.cli.options import BrokerAddress
 from millrace.core.ids import TopicPartition
@@ -75,7 +75,7 @@ def read(
         raise RequestFailed(f"brokers {unknown} are not there; running: {sorted(addresses)}")
     found = []
     for node_id in sorted(brokers or addresses):
-        with broker_connection(addresses[node_id], address.timeout_s) as connection:
+        with broker_connection(addresses[node_id], address) as connection:
             found += directories_of(connection, node_id, topics)
     return found
 
@@ -87,8 +87,8 @@ def broker_addresses(connection: Connection) -> dict[int, tuple[str, int]]:
 
 
 @contextmanager
-def broker_connection(address: tuple[str, int], timeout_s: float) -> Iterator[Connection]:
-    connection = Connection(*address, timeout_s)
+def broker_connection(address: tuple[str, int], where: BrokerAddress) -> Iterator[Connection]:
+    connection = connect(*address, where)
     try:
         yield connection
     finally:

@@ -60,9 +60,11 @@ _BROKER_OPTIONS: Final = (
     ),
     click.option(
         "--command-config",
+        envvar="MILLRACE_CLIENT_CONFIG",
+        show_envvar=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Client properties, one key=value on each line (security.protocol, sasl.username, ...).",
+        help="Client properties of Java's clients or librdkafka (security.protocol, sasl.mechanism, ...).",
     ),
     click.option(
         "--timeout",

@@ -12,11 +12,13 @@ import pytest
 from millrace.cli.broker_requests import Connection, connected, raise_for
 from millrace.cli.clients import RequestFailed
 from millrace.cli.options import BrokerAddress
-from millrace.client.errors import ConnectionClosed, NobodyListens
+from millrace.client.errors import BrokerRefused, ConnectionClosed, NobodyListens
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millrace.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from millrace.wire.messages.sasl_handshake import SaslHandshakeResponse
 from tests.unit.client.socket_pairs import socket_pair
 
 ADDRESS = BrokerAddress(bootstrap="broker:9, other:10", command_config=None, timeout_s=3.0)
@@ -72,16 +74,55 @@ def test_nobody_there_is_one_line_with_the_reason(monkeypatch: pytest.MonkeyPatc
         Connection("h", 1, 1.0)
 
 
-def test_client_properties_are_refused_instead_of_ignored() -> None:
-    address = BrokerAddress(bootstrap="a:1", command_config=Path("client.properties"), timeout_s=1.0)
-    with (
-        pytest.raises(RequestFailed, match="plaintext listeners only: leave out --command-config"),
-        connected(address),
-    ):
+def answer(version: int, correlation_id: int, key: ApiKey, response: object) -> bytes:
+    body = schema.response_encoder(key, version)(response)
+    head = struct.pack(">i", correlation_id) + (b"\0" if version >= 2 else b"")
+    return struct.pack(">i", len(head + body)) + head + body
+
+
+def test_a_file_of_properties_makes_it_log_in_first(far_end: socket.socket, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="ada" password="geheim";\n'
+    )
+    far_end.sendall(answer(1, 1, ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["PLAIN"])))
+    far_end.sendall(answer(2, 2, ApiKey.SASL_AUTHENTICATE, SaslAuthenticateResponse(error_code=58)))
+    address = BrokerAddress(bootstrap="broker:9", command_config=path, timeout_s=3.0)
+    with pytest.raises(BrokerRefused, match="SASL_AUTHENTICATION_FAILED") as refused, connected(address):
         pytest.fail("connected all the same")
+    assert b"\0ada\0geheim" in far_end.recv(1000)
+    assert "geheim" not in str(refused.value)
+    # The connection is not left open.
+    assert far_end.recv(1) == b""
+
+
+def test_the_next_broker_is_tried_where_the_first_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = socket_pair()
+
+    def dial(address: tuple[str, int], timeout: float) -> socket.socket:
+        if address == ("broker", 9):
+            raise ConnectionRefusedError(111, "refused")
+        return near
+
+    monkeypatch.setattr(socket, "create_connection", dial)
+    with near, far, connected(ADDRESS) as connection:
+        assert connection.address == "other:10"
+
+
+def test_who_is_cut_off_without_a_login_is_told_how_to_give_one(far_end: socket.socket) -> None:
+    far_end.shutdown(socket.SHUT_WR)
+    with (
+        pytest.raises(RequestFailed, match=r"closed the connection; .* by --command-config$"),
+        connected(ADDRESS) as connection,
+    ):
+        connection.ask(ApiKey.HEARTBEAT, 4, HeartbeatRequest())
 
 
 def test_a_refusal_names_its_subject_and_its_code() -> None:
+    with pytest.raises(RequestFailed, match=r"^a topic: it is not yours \(TOPIC_AUTHORIZATION_FAILED\)$"):
+        raise_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a topic", "it is not yours")
     raise_for(0, "a topic")
     with pytest.raises(RequestFailed, match=r"^a topic: .+ \(UNKNOWN_TOPIC_OR_PARTITION\)$"):
         raise_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "a topic")

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.cli import broker_requests
 from millrace.cli.clients import (
     RequestFailed,
     answer_of,
@@ -23,7 +24,8 @@ from millrace.cli.clients import (
     report_each,
     split_host_port,
 )
-from millrace.cli.options import BrokerAddress
+from millrace.cli.options import DEFAULT_BOOTSTRAP, BrokerAddress
+from millrace.client.errors import LoginFailed
 from millrace.core.override import override
 from tests.unit.cli.fakes import ADDRESS, done, failed
 
@@ -109,7 +111,7 @@ def test_one_failure_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]
     assert printed.err == "Error: b: it failed (TOPIC_ALREADY_EXISTS)\n"
 
 
-def test_properties_of_a_file_count_before_the_options(
+def test_a_file_names_the_brokers_unless_the_option_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dialled = []
@@ -124,16 +126,38 @@ def test_properties_of_a_file_count_before_the_options(
 
     monkeypatch.setattr(socket, "create_connection", dial)
     path = tmp_path / "client.properties"
-    path.write_text("bootstrap.servers=from-file:7\nsecurity.protocol=SSL\n")
-    address = BrokerAddress(bootstrap="h:1", command_config=path, timeout_s=30.0)
+    path.write_text("bootstrap.servers=from-file:7\nlinger.ms=5\nkey.serializer=of.Java\n")
+    address = BrokerAddress(bootstrap=DEFAULT_BOOTSTRAP, command_config=path, timeout_s=30.0)
     properties = client_properties(address)
     assert properties["bootstrap.servers"] == "from-file:7"
-    assert properties["security.protocol"] == "SSL"
+    assert properties["linger.ms"] == "5"
+    assert "key.serializer" not in properties
     assert properties["socket.timeout.ms"] == "30000"
     # As librdkafka writes them; callbacks cannot be written at all.
     assert properties["log.connection.close"] == "false"
     assert "error_cb" not in properties
     assert dialled == [(("from-file", 7), 5.0)]
+    named = BrokerAddress(bootstrap="h:1", command_config=path, timeout_s=30.0)
+    assert client_properties(named)["bootstrap.servers"] == "h:1"
+
+
+def test_a_login_that_fails_is_told_before_the_library_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def connect(host: str, port: int, where: BrokerAddress) -> None:
+        asked.append((host, port, where.command_config))
+        raise LoginFailed("h:1 does not offer PLAIN")
+
+    monkeypatch.setattr(broker_requests, "connect", connect)
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
+    )
+    with pytest.raises(LoginFailed):
+        client_properties(BrokerAddress(bootstrap="h:1", command_config=path, timeout_s=1.0))
+    assert asked == [("h", 1, path)]
 
 
 def test_any_of_several_brokers_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from millrace.cli import data_directories
 from millrace.cli.clients import RequestFailed
 from millrace.cli.data_directories import Directory, HeldReplica, directories_of, move, read
+from millrace.cli.options import BrokerAddress
 from millrace.core.ids import TopicPartition
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -83,19 +84,19 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     first = FakeBroker({ApiKey.METADATA: lambda _: metadata})
     dialled: list[tuple[object, ...]] = []
 
-    def dial(host: str, port: int, timeout_s: float) -> FakeBroker:
-        dialled.append((host, port, timeout_s))
+    def dial(host: str, port: int, where: BrokerAddress) -> FakeBroker:
+        dialled.append((host, port, where))
         return FakeBroker(log_dirs(directory(f"/of-{host}")))
 
     monkeypatch.setattr(data_directories, "connected", first.connected)
-    monkeypatch.setattr(data_directories, "Connection", dial)
+    monkeypatch.setattr(data_directories, "connect", dial)
     return dialled
 
 
 def test_every_broker_is_asked_for_its_own_directories(cluster: list[tuple[object, ...]]) -> None:
     found = read(ADDRESS)
     assert [(each.broker, each.path) for each in found] == [(1, "/of-h1"), (2, "/of-h2")]
-    assert cluster == [("h1", 9, 1.0), ("h2", 9, 1.0)]
+    assert cluster == [("h1", 9, ADDRESS), ("h2", 9, ADDRESS)]
     assert [each.broker for each in read(ADDRESS, [2])] == [2]
 
 

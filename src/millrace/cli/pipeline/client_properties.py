@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 
 def client_properties(path: Path | None) -> dict[str, str]:
-    """What the file says; a name that pipelines do not know ends the command."""
-    from millrace.client.security import SECURITY_OPTIONS
-    from millrace.core.properties import parse_properties
+    """The options of security that the file gives, as the Spark source and sink take them. A name that no
+    client knows ends the command; what concerns other clients alone is left out."""
+    from millrace.cli.command_config import read_properties
 
-    properties = {} if path is None else parse_properties(path.read_text(encoding="utf-8"))
-    unknown = [name for name in properties if name not in SECURITY_OPTIONS]
-    if unknown:
-        known = ", ".join(SECURITY_OPTIONS)
-        raise click.ClickException(f"{path}: pipelines know no {', '.join(unknown)}; known are {known}")
-    return properties
+    return {} if path is None else read_properties(path).security_options()

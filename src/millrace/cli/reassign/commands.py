@@ -105,7 +105,7 @@ def generate(
     _check_running(layout, [node_id for node_id in drained if node_id not in holding])
     chosen = {name: nodes for name, nodes in layout.replicas.items() if not topics or name.topic in topics}
     plan = plan_balance(chosen, layout.racks, drained=[NodeId(node_id) for node_id in drained])
-    _preview(layout, plan, where.timeout_s)
+    _preview(layout, plan, where)
     _write(plan, output_file)
 
 
@@ -143,13 +143,13 @@ def fill(
         for node_id in node_ids:
             so_far = {**layout.replicas, **plan}
             plan |= plan_fill(so_far, layout.racks, NodeId(node_id))
-        _preview(layout, plan, where.timeout_s, rate)
+        _preview(layout, plan, where, rate)
         if output_file is not None or not is_executing:
             _write(plan, output_file)
         if is_executing:
-            _begin(broker, layout, plan, rate, where.timeout_s)
+            _begin(broker, layout, plan, rate, where)
             if is_waiting:
-                _finish(broker, layout, plan, rate, where.timeout_s)
+                _finish(broker, layout, plan, rate, where)
 
 
 @reassign.command()
@@ -186,18 +186,18 @@ def execute(
     with broker_requests.connected(where) as broker:
         layout = read_layout(broker)
         check_plan(plan, layout)
-        _preview(layout, plan, where.timeout_s, rate)
+        _preview(layout, plan, where, rate)
         if dry_run:
             return
         if save_previous is not None:
             previous = {name: layout.replicas[name] for name in plan}
-            places = log_dir_moves.places_now(layout, wishes, where.timeout_s)
+            places = log_dir_moves.places_now(layout, wishes, where)
             save_previous.write_text(write_plan(previous, places), encoding="utf-8")
-        _begin_log_dirs(layout, wishes, where.timeout_s)
-        _begin(broker, layout, plan, rate, where.timeout_s)
+        _begin_log_dirs(layout, wishes, where)
+        _begin(broker, layout, plan, rate, where)
         if is_waiting:
-            _finish(broker, layout, plan, rate, where.timeout_s)
-            log_dir_moves.wait_until_moved(layout, wishes, where.timeout_s)
+            _finish(broker, layout, plan, rate, where)
+            log_dir_moves.wait_until_moved(layout, wishes, where)
         elif rate is not None:
             log_line(f"`millrace reassign verify {plan_file}` removes the throttle when all has moved")
 
@@ -223,14 +223,14 @@ def verify(plan_file: Path, is_waiting: bool, keep_throttle: bool, as_json: bool
     wishes = log_dir_moves.read_wishes(plan_file)
     with broker_requests.connected(where) as broker:
         if is_waiting:
-            wait_until_moved(broker, read_layout(broker), plan, rate=None, timeout_s=where.timeout_s)
+            wait_until_moved(broker, read_layout(broker), plan, rate=None, where=where)
         under_way = moving(broker)
         layout = read_layout(broker)
         if not keep_throttle:
-            _unthrottle(broker, layout, plan, under_way, where.timeout_s)
+            _unthrottle(broker, layout, plan, under_way, where)
     if is_waiting:
-        log_dir_moves.wait_until_moved(layout, wishes, where.timeout_s)
-    replicas = log_dir_moves.states(layout, wishes, where.timeout_s)
+        log_dir_moves.wait_until_moved(layout, wishes, where)
+    replicas = log_dir_moves.states(layout, wishes, where)
     states = {
         name: log_dir_moves.state_of_partition(name, replicas, _state(name, plan, layout, name in under_way))
         for name in plan
@@ -273,7 +273,7 @@ def cancel(plan_file: Path | None, keep_throttle: bool, **address: Any) -> None:
         stopped = {name: None for name in chosen if name in under_way}
         refused = submit(broker, stopped) if stopped else []
         if not keep_throttle:
-            _unthrottle(broker, read_layout(broker), chosen, moving(broker), where.timeout_s)
+            _unthrottle(broker, read_layout(broker), chosen, moving(broker), where)
     if not stopped:
         log_line("nothing moves")
         return
@@ -302,12 +302,12 @@ def _write(plan: Plan, plan_file: Path | None) -> None:
         log_line(f"wrote {plan_file}: `millrace reassign execute {plan_file}` carries it out")
 
 
-def _begin_log_dirs(layout: Layout, wishes: Places, timeout_s: float) -> None:
+def _begin_log_dirs(layout: Layout, wishes: Places, where: BrokerAddress) -> None:
     """Ask for directories before replicas move between brokers: each is then made in the right one."""
     from millrace.cli.clients import RequestFailed
     from millrace.cli.reassign import log_dir_moves
 
-    refused = log_dir_moves.ask(layout, wishes, timeout_s)
+    refused = log_dir_moves.ask(layout, wishes, where)
     for line in refused:
         log_line(line)
     if refused:
@@ -316,31 +316,31 @@ def _begin_log_dirs(layout: Layout, wishes: Places, timeout_s: float) -> None:
         log_line(f"{len(wishes)} replicas are to be in other directories of their brokers")
 
 
-def _begin(broker: Connection, layout: Layout, plan: Plan, rate: int | None, timeout_s: float) -> None:
+def _begin(broker: Connection, layout: Layout, plan: Plan, rate: int | None, where: BrokerAddress) -> None:
     """Begin the moves, the throttle first: until it is set, they would take the whole line."""
     from millrace.cli.clients import RequestFailed
     from millrace.cli.reassign.reassignments import moving, submit
     from millrace.cli.reassign.throttles import set_throttles, throttled_replicas
 
     if rate is not None:
-        set_throttles(broker, layout, throttled_replicas(plan, layout, moving(broker)), rate, timeout_s)
+        set_throttles(broker, layout, throttled_replicas(plan, layout, moving(broker)), rate, where)
     refused = submit(broker, dict(plan)) if plan else []
     for line in refused:
         log_line(line)
     if refused:
         if rate is not None:
-            _unthrottle(broker, layout, plan, moving(broker), timeout_s)
+            _unthrottle(broker, layout, plan, moving(broker), where)
         raise RequestFailed(f"{len(refused)} of {len(plan)} moves were refused")
     log_line(f"{len(plan)} partitions are to move")
 
 
-def _finish(broker: Connection, layout: Layout, plan: Plan, rate: int | None, timeout_s: float) -> None:
+def _finish(broker: Connection, layout: Layout, plan: Plan, rate: int | None, where: BrokerAddress) -> None:
     from millrace.cli.reassign.progress import wait_until_moved
     from millrace.cli.reassign.reassignments import moving
 
-    wait_until_moved(broker, layout, plan, rate=rate, timeout_s=timeout_s)
+    wait_until_moved(broker, layout, plan, rate=rate, where=where)
     if rate is not None:
-        _unthrottle(broker, layout, plan, moving(broker), timeout_s)
+        _unthrottle(broker, layout, plan, moving(broker), where)
 
 
 def _unthrottle(
@@ -348,7 +348,7 @@ def _unthrottle(
     layout: Layout,
     names: Iterable[TopicPartition],
     under_way: Iterable[TopicPartition],
-    timeout_s: float,
+    where: BrokerAddress,
 ) -> None:
     """Remove throttles once all these moves have arrived or stopped, and the rates of brokers once nothing
     moves at all."""
@@ -358,18 +358,18 @@ def _unthrottle(
     chosen = list(names)
     if any(name in still for name in chosen):
         return
-    if clear_throttles(broker, layout, chosen, with_rates=not still, timeout_s=timeout_s):
+    if clear_throttles(broker, layout, chosen, with_rates=not still, where=where):
         log_line("the throttles of these moves are removed")
 
 
-def _preview(layout: Layout, plan: Plan, timeout_s: float, rate: int | None = None) -> None:
+def _preview(layout: Layout, plan: Plan, where: BrokerAddress, rate: int | None = None) -> None:
     """Show what would move, on standard error: the plan itself may go to standard output."""
     from millrace.cli.reassign.progress import size_text
     from millrace.cli.reassign.reassignments import bytes_to_move, read_replica_sizes, sizes_of_leaders
     from millrace.core.units import seconds_text
 
     after = {**layout.replicas, **plan}
-    arriving = bytes_to_move(layout, plan, sizes_of_leaders(layout, read_replica_sizes(layout, timeout_s)))
+    arriving = bytes_to_move(layout, plan, sizes_of_leaders(layout, read_replica_sizes(layout, where)))
     for node_id in sorted({*layout.racks, *(node for nodes in after.values() for node in nodes)}):
         before_count = sum(node_id in nodes for nodes in layout.replicas.values())
         after_count = sum(node_id in nodes for nodes in after.values())

@@ -15,6 +15,7 @@ from millrace.core.ids import NodeId, TopicPartition
 from millrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from millrace.cli.options import BrokerAddress
     from millrace.cli.reassign.reassignments import Layout
 
 ANY: Final = "any"
@@ -42,13 +43,13 @@ def read_wishes(path: Path) -> Places:
     return wishes
 
 
-def ask(layout: Layout, wishes: Places, timeout_s: float) -> list[str]:
+def ask(layout: Layout, wishes: Places, where: BrokerAddress) -> list[str]:
     """Tell each broker where its replicas are to be, even those that it does not have yet; return what was
     refused, in words."""
     refused = []
     for node_id in sorted({node_id for _, node_id in wishes}):
         own = {name: path for (name, node), path in wishes.items() if node == node_id}
-        with broker_connection(layout.addresses[node_id], timeout_s) as connection:
+        with broker_connection(layout.addresses[node_id], where) as connection:
             for name, code in move(connection, own).items():
                 # A replica that comes later is made in the directory that was asked for.
                 if code not in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE):
@@ -56,9 +57,9 @@ def ask(layout: Layout, wishes: Places, timeout_s: float) -> list[str]:
     return refused
 
 
-def states(layout: Layout, wishes: Places, timeout_s: float) -> dict[tuple[TopicPartition, NodeId], str]:
+def states(layout: Layout, wishes: Places, where: BrokerAddress) -> dict[tuple[TopicPartition, NodeId], str]:
     """For each replica with a wish: done, moving or elsewhere."""
-    held, arriving = _places(layout, [node_id for _, node_id in wishes], timeout_s)
+    held, arriving = _places(layout, [node_id for _, node_id in wishes], where)
     found = {}
     for replica, path in wishes.items():
         if held.get(replica) == path.rstrip("/") and replica not in arriving:
@@ -68,15 +69,15 @@ def states(layout: Layout, wishes: Places, timeout_s: float) -> dict[tuple[Topic
     return found
 
 
-def places_now(layout: Layout, wishes: Places, timeout_s: float) -> Places:
+def places_now(layout: Layout, wishes: Places, where: BrokerAddress) -> Places:
     """Where the replicas are that the wishes are about."""
-    held, _ = _places(layout, [node_id for _, node_id in wishes], timeout_s)
+    held, _ = _places(layout, [node_id for _, node_id in wishes], where)
     return {replica: held[replica] for replica in wishes if replica in held}
 
 
-def wait_until_moved(layout: Layout, wishes: Places, timeout_s: float) -> None:
+def wait_until_moved(layout: Layout, wishes: Places, where: BrokerAddress) -> None:
     """Return when no replica with a wish moves any more."""
-    while "moving" in states(layout, wishes, timeout_s).values():
+    while "moving" in states(layout, wishes, where).values():
         time.sleep(_POLL_S)
 
 
@@ -90,13 +91,13 @@ def state_of_partition(
     return next((state for state in ("moving", "elsewhere") if state in own), "done")
 
 
-def _places(layout: Layout, node_ids: list[NodeId], timeout_s: float) -> tuple[Places, Places]:
+def _places(layout: Layout, node_ids: list[NodeId], where: BrokerAddress) -> tuple[Places, Places]:
     held: Places = {}
     arriving: Places = {}
     for node_id in dict.fromkeys(node_ids):
         if node_id not in layout.addresses:
             continue
-        with broker_connection(layout.addresses[node_id], timeout_s) as connection:
+        with broker_connection(layout.addresses[node_id], where) as connection:
             for directory in directories_of(connection, node_id):
                 for replica in directory.replicas:
                     name = TopicPartition(replica.topic, replica.partition)

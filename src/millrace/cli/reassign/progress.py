@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from millrace.cli.broker_requests import Connection
+from millrace.cli.options import BrokerAddress
 from millrace.cli.output import progress
 from millrace.cli.reassign.reassignments import Layout, Plan, moving, read_replica_sizes, sizes_of_leaders
 from millrace.core.ids import NodeId, TopicPartition
@@ -60,17 +61,17 @@ def seconds_left(copies: Copies, *, rate: int | None, copied_bytes: int, elapsed
 
 
 def wait_until_moved(
-    broker: Connection, layout: Layout, plan: Plan, *, rate: int | None, timeout_s: float
+    broker: Connection, layout: Layout, plan: Plan, *, rate: int | None, where: BrokerAddress
 ) -> None:
     """Return when all of the plan has moved, with a bar meanwhile."""
-    copies = Copies(layout, plan, read_replica_sizes(layout, timeout_s))
+    copies = Copies(layout, plan, read_replica_sizes(layout, where))
     started = time.monotonic()
     shown = first_bytes = None
     with progress("moving partitions", total=max(sum(copies.total_bytes.values()), 1)) as bar:
         while True:
             under_way = moving(broker)
             rest = [name for name in plan if name in under_way]
-            copies.update(read_replica_sizes(layout, timeout_s, among=rest), rest)
+            copies.update(read_replica_sizes(layout, where, among=rest), rest)
             arrived = copies.arrived_bytes
             if first_bytes is None:
                 first_bytes = arrived

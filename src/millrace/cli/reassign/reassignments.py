@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from millrace.cli.broker_requests import Connection, raise_for
+from millrace.cli.broker_requests import Connection, connect, raise_for
+from millrace.cli.options import BrokerAddress
 from millrace.client.errors import ConnectionFailed
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId, TopicPartition
@@ -64,7 +65,7 @@ def read_layout(connection: Connection) -> Layout:
 
 
 def read_replica_sizes(
-    layout: Layout, timeout_s: float, *, among: Collection[TopicPartition] | None = None
+    layout: Layout, where: BrokerAddress, *, among: Collection[TopicPartition] | None = None
 ) -> dict[tuple[TopicPartition, NodeId], int]:
     """The bytes of each replica, of all partitions or those named; brokers that do not answer are left
     out."""
@@ -78,7 +79,7 @@ def read_replica_sizes(
         return sizes
     for node_id, (host, port) in layout.addresses.items():
         try:
-            connection = Connection(host, port, timeout_s)
+            connection = connect(host, port, where)
         except ConnectionFailed:
             continue
         try:

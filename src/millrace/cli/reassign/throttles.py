@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millrace.cli.broker_requests import Connection
+from millrace.cli.broker_requests import Connection, connect
 from millrace.cli.clients import RequestFailed
+from millrace.cli.options import BrokerAddress
 from millrace.cli.reassign.reassignments import Layout, Plan
 from millrace.core.ids import NodeId, TopicPartition
 from millrace.metadata.config_definitions.throttled_replicas import EVERY
@@ -66,11 +67,11 @@ def brokers_of(topics: Mapping[str, Throttled]) -> list[NodeId]:
 
 
 def set_throttles(
-    connection: Connection, layout: Layout, topics: Mapping[str, Throttled], rate: int, timeout_s: float
+    connection: Connection, layout: Layout, topics: Mapping[str, Throttled], rate: int, where: BrokerAddress
 ) -> None:
     """Set the rate at the brokers first: without it, a replica that is named is not held back."""
     for node_id in brokers_of(topics):
-        _at_broker(layout, node_id, timeout_s, {name: str(rate) for name in RATES})
+        _at_broker(layout, node_id, where, {name: str(rate) for name in RATES})
     changes: dict[str, dict[str, str | None]] = {}
     for topic, present in _present(connection, topics).items():
         wanted = {
@@ -91,7 +92,7 @@ def clear_throttles(
     plan: Iterable[TopicPartition],
     *,
     with_rates: bool,
-    timeout_s: float,
+    where: BrokerAddress,
 ) -> bool:
     """Take back what was set for these partitions, and with `with_rates` the rates of all brokers. Return
     whether there was anything."""
@@ -109,7 +110,7 @@ def clear_throttles(
     is_anything = bool(changes)
     if with_rates and is_anything:
         for node_id in layout.addresses:
-            _at_broker(layout, node_id, timeout_s, dict.fromkeys(RATES))
+            _at_broker(layout, node_id, where, dict.fromkeys(RATES))
     return is_anything
 
 
@@ -139,12 +140,14 @@ def _alter_topics(connection: Connection, changes: Mapping[str, Mapping[str, str
         _alter(connection, resources)
 
 
-def _at_broker(layout: Layout, node_id: NodeId, timeout_s: float, settings: Mapping[str, str | None]) -> None:
+def _at_broker(
+    layout: Layout, node_id: NodeId, where: BrokerAddress, settings: Mapping[str, str | None]
+) -> None:
     """Change settings of a broker, which only itself takes. One that is down has nothing to send or fetch."""
     address = layout.addresses.get(node_id)
     if address is None:
         return
-    connection = Connection(*address, timeout_s)
+    connection = connect(*address, where)
     try:
         _alter(connection, [_resource(_BROKER, str(node_id), settings)])
     finally:
