@@ -23,6 +23,8 @@ from millrace.log.directories.scrubber import ScrubConfig
 from millrace.metadata.controller_task import ControllerSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
+from millrace.security.acls.authorizer import parse_super_users
+from millrace.security.acls.decisions import AccessSettings
 from millrace.transactions.commands import TransactionSettings
 from millrace.transactions.service import TransactionTopic
 
@@ -66,6 +68,19 @@ def has_node_id(config: BrokerConfig) -> bool:
 
 def rack(config: BrokerConfig) -> str | None:
     return config.optional_text("broker.rack")
+
+
+# Permissions.
+
+
+def access_settings(config: BrokerConfig) -> AccessSettings | None:
+    """None where everybody may do everything."""
+    if not config.text("authorizer.class.name"):
+        return None
+    return AccessSettings(
+        super_users=parse_super_users(config.text("super.users")),
+        is_open_without_acl=config.boolean("allow.everyone.if.no.acl.found"),
+    )
 
 
 # Logs.

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.access import follow_permissions
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.coordinators import Coordinators
 from millrace.broker.assembly.ground import Ground
@@ -48,6 +49,7 @@ def build_services(
         log_directories=storage.directories,
         fetch_sessions=FetchSessions(part_settings.fetch_sessions_max(config), surroundings.chance),
         lookout=Lookout(surroundings.ticks, _patience_s(ground, config)),
+        access=follow_permissions(ground.config, metadata),
         replica_sessions=None if neighbours is None else neighbours.replication.sessions,
         remote_transactions=None if neighbours is None else neighbours.transactions,
         failovers=None if neighbours is None else neighbours.failovers,

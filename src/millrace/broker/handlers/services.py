@@ -88,8 +88,14 @@ class Services:
     def __post_init__(self) -> None:
         self.staging = Staging(self.wakeups)
         world = self.partitions.world
-        self.recognition = Recognition(world)
+        self.recognition = Recognition(world, access=self.access)
         _ = self.metadata.subscribe(lambda _old, _new: world.changed())
+        self.access.watch(self._permissions_changed)
+
+    def _permissions_changed(self) -> None:
+        """Nothing that was found out before counts any more; who waits for records is judged anew."""
+        self.metadata_answers.forget()
+        self.partitions.world.changed()
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

@@ -22,10 +22,10 @@ from millrace.broker.network.context import Endpoint, RequestContext
 from millrace.broker.network.first_bytes import hint_from
 from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, answer_bytes
 from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
-from millrace.broker.network.requests import NO_BYTES, Request, Slot
+from millrace.broker.network.requests import NO_BYTES, SLOTS_MAX, SLOTS_RESUME, Request, Slot
 from millrace.core.override import override
 from millrace.security.acls.decisions import Decisions
-from millrace.security.principals import NOBODY
+from millrace.security.principals import NOBODY, Identity
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
 
@@ -39,11 +39,6 @@ log = logging.getLogger(__name__)
 OWN_BUFFER_MIN_BYTES: Final = 4 * 1024
 OWN_BUFFER_KEEP_BYTES: Final = 64 * 1024
 """A connection that sends frames larger than this keeps its own buffer between them."""
-SLOTS_MAX: Final = 1_000
-"""Requests of one connection that may wait at once; then reading stops."""
-SLOTS_RESUME: Final = SLOTS_MAX // 2
-"""Reading goes on when no more than this wait, and not after each answer: every time that reading stops, what
-was read already has to be moved in memory."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
 _read_numbered_head: Final = struct.Struct(">Iih").unpack_from
@@ -53,7 +48,7 @@ _read_numbered_head: Final = struct.Struct(">Iih").unpack_from
 class Connection(asyncio.BufferedProtocol):
     """Reading, ordering and writing for one socket; what requests mean is the handlers' business."""
 
-    # More attributes than the dictionaries of a class share (30): as slots they are found at once.
+    # More than the dictionaries of a class share (30): as slots they are found at once.
     __slots__ = (
         "_answers",
         "_filled",
@@ -110,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._slots: list[Slot] = []
         self._spare_request: Request | None = None
-        """The object of a request that was answered at once. It serves the next request of the same kind."""
+        """Of a request that was answered at once: it serves the next one of the same kind."""
         self._answers: list[bytes] = []
         self._handling = False
         self._is_busy = False
@@ -127,10 +122,9 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
-        """What the client calls itself. Only general handlers look at it, so it is what the last request said
-        that one of them served."""
-        self.recognised = server.services.recognition.of(None)
-        """What it may ask again; once clients say who they are, that of its principal."""
+        """What the client calls itself: what the last request said that a general handler served."""
+        self.recognised = server.services.recognition.enter(None)
+        """What it may ask again: where there are permissions, that of those who may do the same."""
         self.shape_size = 0
         """How many bytes at the beginning of its last produce request tell where the records go."""
         self.refused_batches: RefusedBatches | None = None
@@ -138,7 +132,6 @@ class Connection(asyncio.BufferedProtocol):
         self.fetched_at: float | None = None
         """When it last asked for records, in ticks."""
         self.was_active = True
-        """Set by every read, cleared by the server's sweep."""
         self.idle_since: float = 0.0
         self.frames_count = 0
         self.is_last_frame = False
@@ -159,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         self.endpoint = Endpoint(local[0], local[1], peer[0], peer[1], self.endpoint.listener)
         self.decisions = Decisions(self.services.access, NOBODY, self.endpoint.peer_host)
+        self.authenticated_as(NOBODY)
         self.out = Outgoing(stream)
         if local[0] == peer[0]:
             self.out.leave_pacing_out()
@@ -177,11 +171,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._held_bytes:
             self._release(self._held_bytes)
         self.recognised.forget(self)
+        self.services.recognition.leave(self.recognised)
         callbacks, self.on_close = self.on_close, {}
         for callback in callbacks:
             callback()
         self._drop_own_buffer()
         self._server.forget(self)
+
+    def authenticated_as(self, identity: Identity) -> None:
+        """The client has shown who it is. What it was allowed as somebody else counts no more."""
+        self.decisions.authenticated_as(identity)
+        self.recognised.forget(self)
+        self.services.recognition.leave(self.recognised)
+        self.recognised = self.services.recognition.enter(self.decisions.asker)
 
     @override
     def pause_writing(self) -> None:
@@ -546,7 +548,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_unfinished_frame(self) -> bool:
-        # While reading is paused, it is the broker that waits, for room to answer or for memory.
+        # While reading is paused, it is the broker that waits.
         return self._filled > 0 and not self._is_busy and not self._reading_paused
 
     @property

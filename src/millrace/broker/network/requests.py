@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from millrace.broker.network.dispatch import Route
 
 NO_BYTES: Final = memoryview(b"")
+SLOTS_MAX: Final = 1_000
+"""Requests of one connection that may wait at once; then reading stops."""
+SLOTS_RESUME: Final = SLOTS_MAX // 2
+"""Reading goes on when no more than this wait, and not after each answer: every time that reading stops, what
+was read already has to be moved in memory."""
 
 
 class Slot:

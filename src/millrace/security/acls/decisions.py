@@ -7,6 +7,8 @@ in which the metadata's image does. No connection sees what another was allowed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Final
 
 from millrace.security.acls.authorizer import SUPPORTED_OPERATIONS, Authorizer, Subject
@@ -17,18 +19,33 @@ REMEMBERED_MAX: Final = 10_000
 """Decisions of one connection: about as many as one has partitions to ask for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings:
+    """What the configuration says where permissions are checked at all."""
+
+    super_users: frozenset[str]
+    is_open_without_acl: bool
+
+
 class Access:
     """The authorizer of this moment, or None where nothing is restricted. The broker has one of these, and
     whoever follows the metadata replaces what is in it."""
 
-    __slots__ = ("authorizer",)
+    __slots__ = ("_watchers", "authorizer")
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self.authorizer = authorizer
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever other rules count, in the same step; it must neither block nor raise."""
+        self._watchers.append(changed)
 
     def replace(self, authorizer: Authorizer | None) -> None:
-        """Decide by this one from now on. All that was remembered is forgotten when it is next asked for."""
+        """Decide by this one from now on. What decisions remember is forgotten when they are next asked."""
         self.authorizer = authorizer
+        for changed in self._watchers:
+            changed()
 
 
 class Decisions:
@@ -48,6 +65,14 @@ class Decisions:
     @property
     def identity(self) -> Identity:
         return self._identity
+
+    @property
+    def asker(self) -> Hashable | None:
+        """Who may ask the same as this connection: those with the same name and groups, from the same host,
+        since permissions may name each of these. None where nothing is restricted: then all may."""
+        if self._access.authorizer is None:
+            return None
+        return (self._identity.principal, self._identity.groups, self._host)
 
     def authenticated_as(self, identity: Identity) -> None:
         """The connection has shown who it is, for the first time or again."""

@@ -11,8 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from millrace.broker.assembly.access import follow_permissions
 from millrace.broker.assembly.part_settings import request_settings
 from millrace.broker.config.config import BrokerConfig
+from millrace.broker.config.live import LiveConfig
 from millrace.broker.handlers import APIS
 from millrace.broker.handlers.services import Services
 from millrace.broker.network.context import Endpoint, RequestContext
@@ -39,8 +41,10 @@ from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.service import Metadata, NewTopic
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
+from millrace.security.acls.binding import Acl
 from millrace.security.acls.decisions import Decisions
-from millrace.security.principals import NOBODY
+from millrace.security.acls.filters import AclFilter
+from millrace.security.principals import NOBODY, Identity, user
 from millrace.sim.store import MemoryStore
 from millrace.transactions.commands import TransactionSettings
 from millrace.transactions.service import Transactions, TransactionTopic
@@ -54,6 +58,14 @@ T = TypeVar("T")
 NODE_ID: Final = NodeId(1)
 NOW_MS: Final = 1_700_000_000_000
 DIALLED: Final = Endpoint("broker.test", 9092, "client.test", 50_000, "PLAINTEXT")
+
+
+ADMIN: Final = user("admin")
+RESTRICTED: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": str(ADMIN),
+}
+"""The settings of a broker that checks permissions."""
 
 
 def anybody(services: Services) -> Decisions:
@@ -174,6 +186,7 @@ class Broker:
             log_directories=self.log_directories,
             fetch_sessions=FetchSessions(10, random.Random(1)),
             lookout=Lookout(float, 0.0),
+            access=follow_permissions(LiveConfig(config), self.metadata),
         )
         self._life: asyncio.Task[None] | None = None
 
@@ -203,14 +216,19 @@ class Broker:
 
         return self._runner.run(finish())
 
-    def ask(self, request: Any, version: int, endpoint: Endpoint = DIALLED) -> Any:
-        """The response as a client of that version reads it."""
+    def ask(
+        self, request: Any, version: int, endpoint: Endpoint = DIALLED, *, as_user: str | None = None
+    ) -> Any:
+        """The response as a client of that version reads it, who has shown to be that user or nobody."""
         key = _api_key(request)
         api = next(api for api in APIS if api.key == key)
         assert api.versions[0] <= version <= api.versions[1], (api, version)
         sent = schema.request_encoder(key, version)(request)
         decoded = schema.request_decoder(key, version)(sent)
-        context = RequestContext(version, "test", endpoint, self.services, anybody(self.services))
+        decisions = anybody(self.services)
+        if as_user is not None:
+            decisions.authenticated_as(Identity(principal=user(as_user)))
+        context = RequestContext(version, "test", endpoint, self.services, decisions)
 
         async def handle() -> Any:
             answer = api.handle(context, decoded)
@@ -219,6 +237,16 @@ class Broker:
         answer = self.run(handle())
         body = answer if isinstance(answer, bytes) else schema.response_encoder(key, version)(answer)
         return schema.response_decoder(key, version)(body)
+
+    def allow(self, *acls: Acl) -> None:
+        """Add permissions."""
+        outcomes = self.run(self.metadata.security.create_acls(acls))
+        assert outcomes == [None] * len(acls), outcomes
+
+    def take_back(self, *acls: Acl) -> None:
+        """Remove permissions that are there."""
+        filters = [AclFilter(*acl) for acl in acls]
+        assert self.run(self.metadata.security.delete_acls(filters)) == [[acl] for acl in acls]
 
     def create_topic(
         self, name: str, partition_count: int = 1, configs: Mapping[str, str] | None = None

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.broker.handlers.broker import Broker
+from tests.unit.broker.handlers.broker import RESTRICTED, Broker
+
+
+@pytest.fixture
+def restricted(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that checks permissions, of which there are none yet."""
+    broker = Broker(tmp_path / "restricted", RESTRICTED)
+    broker.start()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture

@@ -26,6 +26,10 @@ from millrace.groups.service import OFFSETS_TOPIC
 from millrace.metadata.commands import CreatePartitions, TopicResource
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
+from millrace.security.acls.authorizer import Authorizer
+from millrace.security.acls.decisions import Access
+from millrace.security.acls.index import AclIndex
+from millrace.security.principals import Identity, user
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,7 +43,7 @@ from millrace.wire.messages.offset_commit import (
 )
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.records import Record, build_batch
-from tests.unit.broker.handlers.broker import NODE_ID, NOW_MS, Broker
+from tests.unit.broker.handlers.broker import NODE_ID, NOW_MS, RESTRICTED, Broker
 from tests.unit.broker.handlers.groups.members import member
 from tests.unit.broker.network.client import Client, frame
 
@@ -451,6 +455,52 @@ def test_nobody_finds_what_another_principal_has_asked() -> None:
     assert recognition.of("one")[asked] == {b"asked": 1}
     assert recognition.of("other")[asked] == {}
     assert recognition.of(None)[asked] == {}
+
+
+def test_askers_are_forgotten_with_their_last_connection() -> None:
+    recognition = Recognition(World())
+    first, second = recognition.enter("one"), recognition.enter("one")
+    everybody = recognition.enter(None)
+    assert first is second
+    first.remember(route(0), b"asked", 1)
+    everybody.remember(route(0), b"asked", 1)
+    recognition.leave(first)
+    recognition.leave(everybody)
+    assert (recognition.askers_count, recognition.entries_count) == (2, 2)
+    recognition.leave(second)
+    assert (recognition.askers_count, recognition.entries_count) == (1, 1), "all share what nobody restricts"
+
+
+def test_what_all_share_takes_nothing_once_there_are_permissions() -> None:
+    access = Access()
+    recognition = Recognition(World(), access=access)
+    everybody, somebody = recognition.enter(None), recognition.enter("one")
+    access.replace(Authorizer(acls=AclIndex([])))
+    for asker in (everybody, somebody):
+        asker.remember(route(0), b"asked", 1)
+    assert (everybody.entries_count, somebody.entries_count) == (0, 1)
+
+
+def test_a_connection_that_shows_who_it_is_leaves_what_it_was_allowed_before(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, RESTRICTED)
+    broker.start()
+
+    async def connect() -> None:
+        services = broker.services
+        client, other = Client(services), Client(services)
+        before = client.connection.recognised
+        assert before is other.connection.recognised, "both are nobody, from the same host"
+        before.remember(route(0), client.connection, 1)
+        client.connection.authenticated_as(Identity(principal=user("me")))
+        assert client.connection.recognised is not before
+        assert services.recognition.entries_count == 0
+        assert services.recognition.askers_count == 3
+        for each in (client, other):
+            each.connection.connection_lost(None)
+        assert services.recognition.askers_count == 1
+
+    broker.run(connect())
+    broker.stop()
 
 
 def test_there_are_never_more_than_so_many() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from millrace.broker.network.connection import SLOTS_MAX, SLOTS_RESUME, Connection
+from millrace.broker.network.connection import Connection
 from millrace.broker.network.memory import HELD_PART, HELD_SHARE_BYTES, MemoryBudget
 from millrace.broker.network.recognition import Recognition
-from millrace.broker.network.requests import Request, Slot
+from millrace.broker.network.requests import SLOTS_MAX, SLOTS_RESUME, Request, Slot
 from millrace.broker.network.server import Server
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.world import World

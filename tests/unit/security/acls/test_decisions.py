@@ -45,6 +45,16 @@ def test_answers_are_those_of_the_present_authorizer(data: st.DataObject, versio
             )
 
 
+def test_who_may_ask_the_same_has_the_same_name_groups_and_host() -> None:
+    access = Access(Authorizer(acls=AclIndex([])))
+    grouped = Identity(principal=user("me"), groups=("us",))
+    askers = [Decisions(access, who, host).asker for who in (ME, grouped, NOBODY) for host in ("a", "b")]
+    assert len(set(askers)) == 6
+    assert Decisions(access, Identity(principal=user("me"), mechanism="PLAIN"), "a").asker == askers[0]
+    access.replace(None)
+    assert Decisions(access, ME, "a").asker is None
+
+
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     real = Authorizer.allows

@@ -21,6 +21,10 @@ class AnswerCache:
         """The body kept under the key, if it was made for this revision of the cluster."""
         return self._bodies.get(key) if revision == self._revision else None
 
+    def forget(self) -> None:
+        """Forget all: others may see what they did not, or no longer."""
+        self._bodies.clear()
+
     def keep(self, key: Hashable, revision: int, body: bytes) -> None:
         if revision != self._revision or len(self._bodies) >= ENTRIES_MAX:
             self._bodies.clear()
