@@ -21,6 +21,7 @@ from millrace.metadata.config_definitions import (
     Setting,
     UpdateMode,
     Value,
+    broker_setting,
     broker_value,
     check_group_configs,
     check_topic_configs,
@@ -62,7 +63,7 @@ def altered_configs(
 
 
 def _means_nothing(name: str) -> bool:
-    setting = BROKER_SETTINGS.get(name)
+    setting = broker_setting(name)
     return refusal(name) is not None if setting is None else bool(setting.without_effect)
 
 
@@ -103,7 +104,7 @@ def _setting(resource: ConfigResource, name: str) -> Setting:
                 raise unknown_setting(name, TOPIC_SETTINGS, "topic")
             return setting
         case BrokerResource(node_id):
-            setting = BROKER_SETTINGS.get(name)
+            setting = broker_setting(name)
             if setting is None:
                 raise unknown_setting(name, BROKER_SETTINGS, "broker")
             if setting.update is UpdateMode.READ_ONLY:
@@ -126,7 +127,9 @@ def _check(resource: ConfigResource, configs: Mapping[str, str], layers: BrokerL
             check_topic_configs(configs)
         case BrokerResource():
             for name, text in configs.items():
-                BROKER_SETTINGS[name].parse(text)
+                setting = broker_setting(name)
+                assert setting is not None, name
+                setting.parse(text)
         case GroupResource():
             check_group_configs(configs, layers)
 
@@ -140,7 +143,7 @@ def _effective(
         case TopicResource():
             return topic_value(setting.name, configs, layers)
         case BrokerResource():
-            return broker_value(setting.name, layers)
+            return broker_value(setting.name, layers) if setting.name in BROKER_SETTINGS else None
         case GroupResource():
             return group_value(setting.name, configs, layers)
 

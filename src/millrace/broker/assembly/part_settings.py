@@ -163,7 +163,7 @@ def _file_of(config: BrokerConfig, name: str) -> bytes | None:
 
 def replication_settings(config: BrokerConfig) -> ReplicationSettings:
     return ReplicationSettings(
-        listener=config.optional_text("inter.broker.listener.name"),
+        listener=config.listener_between_brokers,
         lag_ms_max=config.integer("replica.lag.time.max.ms"),
         fetcher=FetcherSettings(
             wait_ms_max=config.integer("replica.fetch.wait.max.ms"),

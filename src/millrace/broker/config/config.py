@@ -8,6 +8,7 @@ module reads them, and this one does before the event loop runs.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from millrace.metadata.config_definitions import (
     TOPIC_SETTINGS,
     BrokerLayers,
     Value,
+    broker_setting,
     broker_value,
     refusal,
     split_list,
@@ -36,6 +38,7 @@ VARIABLE_PREFIX: Final = "MILLRACE_"
 OTHER_VARIABLES: Final = ("MILLRACE_BOOTSTRAP",)
 """Variables of ours that are no broker settings."""
 TEST_VARIABLES: Final = "MILLRACE_TEST_"
+_SECRET_WORDS: Final = re.compile(r"ssl|sasl|token|secret|password|key|jaas|listener\.name", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,17 @@ class BrokerConfig:
         return parse_advertised(self.texts("advertised.listeners"))
 
     @property
+    def listener_between_brokers(self) -> str | None:
+        """The name of the listener that brokers use among themselves; None for each broker's first one."""
+        name = self.optional_text("inter.broker.listener.name")
+        protocol = "security.inter.broker.protocol"
+        if not self.is_set(protocol):
+            return name
+        if name is not None:
+            raise InvalidConfig(protocol, self.text(protocol), "given beside inter.broker.listener.name")
+        return self.text(protocol)
+
+    @property
     def metrics_listener(self) -> tuple[str, int] | None:
         """Host and port of the HTTP server, or None if there is to be none."""
         address = self.optional_text("metrics.listener")
@@ -184,11 +198,13 @@ def load(config_file: Path | None, overrides: Mapping[str, str], environ: Mappin
 
 def check_config(config: BrokerConfig) -> None:
     """Refuse settings that are sound one by one but not together."""
+    # Imported here, since it is about the configuration too.
+    from millrace.broker.config.listener_security import check_listener_security
+
     check_listeners(
-        config.listeners,
-        config.advertised_listeners,
-        between_brokers=config.optional_text("inter.broker.listener.name"),
+        config.listeners, config.advertised_listeners, between_brokers=config.listener_between_brokers
     )
+    check_listener_security(config)
     if config.metrics_listener is not None and config.metrics_listener[1] != 0:
         taken = [listener.port for listener in config.listeners]
         if config.metrics_listener[1] in taken:
@@ -322,7 +338,7 @@ def _variable(name: str) -> str:
 
 
 def _check_setting(name: str, text: str, origin: str) -> None:
-    setting = BROKER_SETTINGS.get(name)
+    setting = broker_setting(name)
     if setting is not None:
         try:
             setting.parse(text)
@@ -336,8 +352,9 @@ def _check_setting(name: str, text: str, origin: str) -> None:
             name, text, f"a setting of topics ({origin}); for a broker it is called {counterpart}"
         )
     unknown = unknown_setting(name, BROKER_SETTINGS, "broker")
-    # The value of a setting that we refuse may be a password.
-    shown = text if refusal(name) is None else None
+    # The value of a setting that we refuse may be a password, and so may that of a misspelt one.
+    may_be_secret = refusal(name) is not None or _SECRET_WORDS.search(name) is not None
+    shown = None if may_be_secret else text
     raise InvalidConfig(name, shown, f"{unknown.reason} ({origin})")
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from millrace.metadata.config_definitions import split_list
 from millrace.metadata.errors import InvalidConfig
 
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT",)
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:]*):(?P<port>\d{1,5})", re.ASCII

@@ -6,6 +6,7 @@ from typing import Final
 
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
+from millrace.metadata.config_definitions.listener_settings import broker_setting, split_name
 from millrace.metadata.config_definitions.model import (
     ConfigSource,
     ConfigType,
@@ -31,6 +32,7 @@ from millrace.metadata.config_definitions.resolution import (
     describe_group,
     describe_topic,
     group_value,
+    listener_value,
     to_log_config,
     topic_settings,
     topic_value,
@@ -58,6 +60,7 @@ __all__: Final = [
     "TopicSettings",
     "UpdateMode",
     "Value",
+    "broker_setting",
     "broker_value",
     "check_group_configs",
     "check_topic_configs",
@@ -66,8 +69,10 @@ __all__: Final = [
     "describe_topic",
     "format_value",
     "group_value",
+    "listener_value",
     "refusal",
     "split_list",
+    "split_name",
     "to_log_config",
     "topic_settings",
     "topic_value",

@@ -88,8 +88,9 @@ _NETWORK: Final = (
     Setting(
         name="listener.security.protocol.map",
         type=_STRING,
-        default="PLAINTEXT:PLAINTEXT",
-        doc="Which security protocol each listener name stands for, as NAME:PROTOCOL pairs.",
+        default="PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        doc="Which security protocol each listener name stands for, as NAME:PROTOCOL pairs: PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL.",
         importance=_LOW,
     ),
     Setting(

@@ -35,6 +35,10 @@ log.retention.hours = 24
 Settings marked *while running* also change on a running broker, with `millrace config alter` or any Kafka
 tool: for one broker, or for all of them at once unless *for each broker* is said. A topic's own value wins
 over that of its broker, that over the one for all brokers, and that over the file.
+
+A listener may have its own value of every `ssl.` and `sasl.` setting and of `connections.max.reauth.ms`, as
+`listener.name.<listener>.<setting>`, and one of its mechanisms, as
+`listener.name.<listener>.<mechanism>.<setting>`; both names in lower case.
 """
 
 _TOPIC_HEAD = """Every one of them can be changed while running. Without a value of its own, a topic takes

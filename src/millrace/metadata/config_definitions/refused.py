@@ -9,8 +9,14 @@ from typing import Final
 from millrace.metadata.config_definitions.model import unknown_name
 from millrace.metadata.errors import InvalidConfig
 
-_NO_SECURITY: Final = (
-    "ignoring it would leave the broker open: connections are neither encrypted nor authenticated"
+_NO_JAVA: Final = (
+    "ignoring it would let pass for chosen what is not: TLS is OpenSSL's here, with the versions of "
+    "ssl.enabled.protocols and without classes and providers of Java's"
+)
+_NO_KERBEROS: Final = "ignoring it would let wait for Kerberos in vain: GSSAPI is not supported"
+_NO_LOGIN_MODULE: Final = (
+    "ignoring it would let wait for a login in vain: brokers log in to each other by PLAIN and SCRAM, with "
+    "what sasl.jaas.config says"
 )
 _NO_AUTHORIZER: Final = "ignoring it would leave the broker open: nobody checks who may do what"
 _NO_QUOTAS: Final = "ignoring it would let clients take what they like: there are no client quotas"
@@ -21,8 +27,6 @@ _REFUSED: Final[tuple[tuple[str, str], ...]] = (
     ("broker.id", "it is called node.id, and ignoring it would give the broker another's identity"),
     ("client.quota.callback.class", _NO_QUOTAS),
     ("config.providers", "ignoring it would take references to secrets for values"),
-    ("connection.failed.authentication.delay.ms", _NO_SECURITY),
-    ("connections.max.reauth.ms", _NO_SECURITY),
     ("controller.quota.window.num", _NO_QUOTAS),
     ("controller.quota.window.size.seconds", _NO_QUOTAS),
     ("cordoned.log.dirs", "ignoring it would put new partitions on a disk that is to get none"),
@@ -32,18 +36,27 @@ _REFUSED: Final[tuple[tuple[str, str], ...]] = (
         "max.connection.creation.rate",
         "ignoring it would let connections come at any rate; max.connections bounds their number",
     ),
-    ("principal.builder.class", _NO_AUTHORIZER),
+    ("principal.builder.class", _NO_PLUGINS),
     ("quota.window.num", _NO_QUOTAS),
     ("quota.window.size.seconds", _NO_QUOTAS),
     ("zookeeper.connect", "Kafka 4 has it no more; the metadata is in metadata.store"),
+    ("sasl.client.callback.handler.class", _NO_PLUGINS),
+    ("sasl.oauthbearer.scope", _NO_LOGIN_MODULE),
+    ("sasl.oauthbearer.token.endpoint.url", _NO_LOGIN_MODULE),
+    ("security.providers", _NO_JAVA),
+    ("ssl.engine.factory.class", _NO_JAVA),
+    ("ssl.keymanager.algorithm", _NO_JAVA),
+    ("ssl.provider", _NO_JAVA),
+    ("ssl.secure.random.implementation", _NO_JAVA),
+    ("ssl.trustmanager.algorithm", _NO_JAVA),
 )
 
 _REFUSED_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
-    ("delegation.token.", _NO_SECURITY),
-    ("listener.name.", "no listener has settings of its own here, and most of these are for its security"),
-    ("sasl.", _NO_SECURITY),
-    ("security.providers", _NO_SECURITY),
-    ("ssl.", _NO_SECURITY),
+    ("sasl.kerberos.", _NO_KERBEROS),
+    ("sasl.login.", _NO_LOGIN_MODULE),
+    ("sasl.oauthbearer.assertion.", _NO_LOGIN_MODULE),
+    ("sasl.oauthbearer.client.credentials.", _NO_LOGIN_MODULE),
+    ("sasl.oauthbearer.jwt.", _NO_PLUGINS),
 )
 """Refused settings, by the beginning of their names."""
 
@@ -69,5 +82,5 @@ def unknown_setting(name: str, known: Iterable[str], kind: str) -> InvalidConfig
 
 def refused_settings() -> Iterable[tuple[str, str]]:
     """Names, or beginnings of names followed by an asterisk, with their reasons, for the documentation."""
-    families = ((f"{name}*" if name.endswith(".") else name, reason) for name, reason in _REFUSED_FAMILIES)
+    families = ((f"{name}*", reason) for name, reason in _REFUSED_FAMILIES)
     return sorted((*_REFUSED, *families))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from millrace.log.config import LogConfig
+from millrace.metadata.config_definitions.listener_settings import PREFIX, broker_setting, names_for
 from millrace.metadata.config_definitions.model import (
     ConfigSource,
     ConfigType,
@@ -87,6 +88,16 @@ def broker_value(name: str, layers: BrokerLayers) -> Value:
     return setting.default
 
 
+def listener_value(name: str, layers: BrokerLayers, listener: str, mechanism: str | None = None) -> Value:
+    """The value of a setting that counts now for a listener, or for one of its SASL mechanisms."""
+    setting = BROKER_SETTINGS[name]
+    for candidate in names_for(name, listener, mechanism):
+        for _, layer in layers.in_order():
+            if candidate in layer:
+                return setting.parse(layer[candidate])
+    return setting.default
+
+
 def topic_value(name: str, configs: Mapping[str, str], layers: BrokerLayers) -> Value:
     """The value of a topic setting that counts now, given what the topic sets itself."""
     setting = TOPIC_SETTINGS[name]
@@ -159,7 +170,12 @@ def describe_topic(
 def describe_broker(layers: BrokerLayers, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """The broker's settings with their sources; unknown names are left out, `None` asks for all."""
     entries = []
-    for setting in _chosen(BROKER_SETTINGS, names):
+    of_listeners = sorted(name for _, layer in layers.in_order() for name in layer if name.startswith(PREFIX))
+    table = {
+        **BROKER_SETTINGS,
+        **{name: known for name in of_listeners if (known := broker_setting(name)) is not None},
+    }
+    for setting in _chosen(table, names):
         chain = setting.synonyms[_place_in_chain(setting) :] or (Synonym(setting.name),)
         found = [
             ConfigSynonym(synonym.name, text, source) for synonym, text, source in _candidates(chain, layers)
@@ -167,7 +183,9 @@ def describe_broker(layers: BrokerLayers, names: Iterable[str] | None = None) ->
         # A setting is described by its own values; a coarser one is shown behind it, never instead of it.
         while found and found[0].name != setting.name:
             found.pop(0)
-        value = format_value(broker_value(setting.name, layers))
+        value = found[0].value if setting.name in of_listeners else None
+        if setting.name in BROKER_SETTINGS:
+            value = format_value(broker_value(setting.name, layers))
         entries.append(_entry(setting, value, found, is_read_only=setting.update is UpdateMode.READ_ONLY))
     return entries
 
@@ -247,7 +265,8 @@ def _candidates(
             if synonym.name in layer:
                 yield synonym, layer[synonym.name], source
     for synonym in chain:
-        text = format_value(BROKER_SETTINGS[synonym.name].default)
+        setting = BROKER_SETTINGS.get(synonym.name)
+        text = None if setting is None else format_value(setting.default)
         if text is not None:
             yield synonym, text, ConfigSource.DEFAULT_CONFIG
 

@@ -12,6 +12,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_replication import REPLICATION_SETTINGS
+from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
@@ -31,6 +32,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         LOG_SETTINGS
         + SERVER_SETTINGS
         + SECURITY_SETTINGS
+        + SASL_SETTINGS
         + CLUSTER_SETTINGS
         + GROUP_SETTINGS
         + CONSUMER_GROUP_SETTINGS

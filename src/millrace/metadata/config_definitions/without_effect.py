@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.metadata.config_definitions.model import LONG_MAX, Check, ListOf, OneOf, Setting, Value
+from millrace.metadata.config_definitions.model import LONG_MAX, Check, ListOf, Setting, Value
 from millrace.metadata.config_definitions.without_effect_model import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -109,10 +109,6 @@ SERVER_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
         Row("request.timeout.ms", INT, 30_000),
         Row("socket.connection.setup.timeout.max.ms", LONG, 30_000),
         Row("socket.connection.setup.timeout.ms", LONG, 10_000),
-    ),
-    *because(
-        "brokers speak without TLS among themselves, which is all that may be asked for",
-        Row("security.inter.broker.protocol", STRING, "PLAINTEXT", valid=OneOf(("PLAINTEXT",))),
     ),
     *because(
         "the listener takes as many waiting connections as the system lets it",

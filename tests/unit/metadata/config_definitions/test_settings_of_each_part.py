@@ -16,6 +16,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_replication import REPLICATION_SETTINGS
+from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS, STANDARD_AUTHORIZER
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
@@ -36,6 +37,7 @@ WITH_EFFECT = (
     *GROUP_SETTINGS,
     *LOG_SETTINGS,
     *REPLICATION_SETTINGS,
+    *SASL_SETTINGS,
     *SECURITY_SETTINGS,
     *SERVER_SETTINGS,
     *TRANSACTION_SETTINGS,

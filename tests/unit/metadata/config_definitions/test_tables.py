@@ -85,7 +85,6 @@ def test_what_can_only_stay_off_here_cannot_be_turned_on() -> None:
     for name, refused in (
         ("remote.log.storage.system.enable", "true"),
         ("transaction.two.phase.commit.enable", "true"),
-        ("security.inter.broker.protocol", "SSL"),
         ("process.roles", "controller"),
     ):
         with pytest.raises(InvalidConfig, match="not allowed"):
