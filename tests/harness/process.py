@@ -29,7 +29,7 @@ def free_port() -> int:
         return port
 
 
-def eventually(holds: Callable[[], bool], deadline_s: float = 15.0, pause_s: float = 0.05) -> None:
+def eventually(holds: Callable[[], bool], deadline_s: float = 60.0, pause_s: float = 0.05) -> None:
     """Wait until `holds()`; fail if it never does."""
     deadline = time.monotonic() + deadline_s
     while not holds():

@@ -1,31 +1,34 @@
 """A streaming query from the end of a topic into another one, in a process of its own, to be killed.
 
-python -m tests.pipeline.live_driver BOOTSTRAP SOURCE TARGET CHECKPOINT forever|available-now
+python -m tests.pipeline.live_driver BOOTSTRAP SOURCE TARGET CHECKPOINT HOLD forever|available-now
+
+While the file HOLD is there, no task ends, so that whoever kills the driver finds a batch in its midst.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
 from millrace.pipeline import register
 from millrace.pipeline.spark.session import make_session
 
-PAUSE_S = 0.2
 
+def held(hold: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        while hold.exists():
+            time.sleep(0.02)
 
-def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """So that whoever kills the driver finds a batch in the middle of its work."""
-    for batch in batches:
-        yield batch
-        time.sleep(PAUSE_S)
+    return hand_on
 
 
 def main() -> None:
-    bootstrap, source, target, checkpoint, until = sys.argv[1:]
+    bootstrap, source, target, checkpoint, hold, until = sys.argv[1:]
     spark = make_session(app_name="live-driver", master="local[2]", delta=False)
     register(spark)
     rows = (
@@ -34,7 +37,7 @@ def main() -> None:
         .option("subscribe", source)
         .option("columns", "value,partition")
         .load()
-        .mapInArrow(slowly, "value binary, partition int")
+        .mapInArrow(held(Path(hold)), "value binary, partition int")
     )
     writer = (
         rows.writeStream.format("millrace")
