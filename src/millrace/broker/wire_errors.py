@@ -27,6 +27,7 @@ from millrace.security import errors as security_errors
 from millrace.security.acls.binding import InvalidAcl
 from millrace.security.acls.filters import InvalidAclFilter
 from millrace.security.acls.roles import InvalidRole
+from millrace.security.audit.auditor import AuditUnavailable
 from millrace.security.principals import InvalidPrincipal
 from millrace.security.quotas.entities import InvalidQuota, UnsupportedQuotaEntity
 from millrace.security.tenants import InvalidTenant, TenantHeld, TenantOverLimit
@@ -182,6 +183,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     security_errors.TokenAuthorizationFailed: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     security_errors.TokenExpired: ErrorCode.DELEGATION_TOKEN_EXPIRED,
     security_errors.InvalidPrincipalType: ErrorCode.INVALID_PRINCIPAL_TYPE,
+    AuditUnavailable: ErrorCode.BROKER_NOT_AVAILABLE,
     # These end a start or a connection; no request is there to be answered.
     security_errors.InvalidMappingRules: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.NoRuleMatches: ErrorCode.UNKNOWN_SERVER_ERROR,

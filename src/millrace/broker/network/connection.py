@@ -253,7 +253,6 @@ class Connection(asyncio.BufferedProtocol):
                         return end
                     break
                 position = stop
-                # A whole request: who serves it, and where its body begins.
                 self.frames_count += 1
                 self.is_last_frame = stop == end
                 number, correlation_id, client_id_size = _read_numbered_head(buffer, start)
@@ -275,6 +274,7 @@ class Connection(asyncio.BufferedProtocol):
                 request = self._spare_request
                 if request is None or request.route is not route:
                     request = self._spare_request = route.request_type(self, route)
+                    self.decisions.request = route.name
                 request.buffer = buffer
                 request.body = body
                 request.stop = stop

@@ -80,6 +80,11 @@ class Api:
     """Makes the body that a request of a version gets that is not served, from the list of all APIs. Without
     it such a request ends the connection."""
 
+    @property
+    def name(self) -> str:
+        """The API as Kafka writes it: `CreateTopics`."""
+        return "".join(word.capitalize() for word in self.key.name.split("_"))
+
 
 class Route:
     """One (API, version), ready to serve."""
@@ -92,6 +97,7 @@ class Route:
         "flexible_response",
         "handle",
         "key",
+        "name",
         "quick",
         "request_type",
         "stats",
@@ -100,6 +106,7 @@ class Route:
 
     def __init__(self, api: Api, version: int, stats: ApiStats) -> None:
         self.key = api.key
+        self.name = api.name
         self.version = version
         self.stats = stats
         self.handle = api.handle

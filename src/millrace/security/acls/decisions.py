@@ -8,12 +8,16 @@ in which the metadata's image does. No connection sees what another was allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from millrace.security.acls.authorizer import SUPPORTED_OPERATIONS, Authorizer, Subject
-from millrace.security.acls.binding import CLUSTER_NAME, Operation, ResourceType
+from millrace.security.acls.binding import CLUSTER_NAME, WILDCARD, Operation, ResourceType
+from millrace.security.acls.explain import rule_text
 from millrace.security.principals import Identity
+
+if TYPE_CHECKING:
+    from millrace.security.audit.auditor import Auditor
 
 REMEMBERED_MAX: Final = 10_000
 """Decisions of one connection: about as many as one has partitions to ask for."""
@@ -31,10 +35,12 @@ class Access:
     """The authorizer of this moment, or None where nothing is restricted. The broker has one of these, and
     whoever follows the metadata replaces what is in it."""
 
-    __slots__ = ("_watchers", "authorizer")
+    __slots__ = ("_watchers", "auditor", "authorizer")
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self.authorizer = authorizer
+        self.auditor: Auditor | None = None
+        """Is told what was decided; None where nobody wants to know."""
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -47,11 +53,26 @@ class Access:
         for changed in self._watchers:
             changed()
 
+    def renew(self) -> None:
+        """Decide by the same rules, and let all that was remembered be forgotten: who goes on reading and
+        writing is told of again."""
+        if self.authorizer is not None:
+            self.replace(replace(self.authorizer))
+
 
 class Decisions:
     """What one connection may do. Cheap to make: nothing is worked out before something is asked."""
 
-    __slots__ = ("_access", "_authorizer", "_host", "_identity", "_known", "_operations", "_subject")
+    __slots__ = (
+        "_access",
+        "_authorizer",
+        "_host",
+        "_identity",
+        "_known",
+        "_operations",
+        "_subject",
+        "request",
+    )
 
     def __init__(self, access: Access, identity: Identity, host: str) -> None:
         self._access = access
@@ -61,6 +82,8 @@ class Decisions:
         self._operations: dict[tuple[int, str], int] = {}
         self._authorizer: Authorizer | None = None
         self._subject: Subject | None = None
+        self.request = ""
+        """The name of the API that is asked for, set by the connection whenever it is another one."""
 
     @property
     def identity(self) -> Identity:
@@ -80,7 +103,7 @@ class Decisions:
         self._forget(None)
 
     def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the connection may do this now."""
+        """Whether the connection may do this now. A refusal is told each time, which the audit folds."""
         authorizer = self._access.authorizer
         if authorizer is None:
             return True
@@ -91,6 +114,26 @@ class Decisions:
         if found is None:
             found = authorizer.allows(self._subject_of(authorizer), operation, resource_type, name)
             self._remember(key, found)
+            self._tell_ruling(authorizer, key, found)
+        elif not found:
+            self._tell_ruling(authorizer, key, found)
+        return found
+
+    def shows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """The same for lists of all that somebody may see: what is left out of them was not asked for by its
+        name, so that nobody is told of a refusal."""
+        authorizer = self._access.authorizer
+        if authorizer is None:
+            return True
+        if authorizer is not self._authorizer:
+            self._forget(authorizer)
+        key = (operation, resource_type, name)
+        found = self._known.get(key)
+        if found is None:
+            found = authorizer.allows(self._subject_of(authorizer), operation, resource_type, name)
+            self._remember(key, found)
+            if found:
+                self._tell_ruling(authorizer, key, found)
         return found
 
     def allows_on_cluster(self, operation: Operation) -> bool:
@@ -107,9 +150,12 @@ class Decisions:
         # No resource has such a type: names can be anything, also empty.
         key = (operation, -resource_type, "")
         found = self._known.get(key)
+        is_new = found is None
         if found is None:
             found = authorizer.allows_somewhere(self._subject_of(authorizer), operation, resource_type)
             self._remember(key, found)
+        if is_new or not found:
+            self._tell(operation, resource_type, WILDCARD, found, lambda: "authorizeByResourceType")
         return found
 
     def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
@@ -142,6 +188,36 @@ class Decisions:
         if len(self._known) >= REMEMBERED_MAX:
             self._known.clear()
         self._known[key] = is_allowed
+
+    def _tell_ruling(
+        self, authorizer: Authorizer, asked: tuple[Operation, ResourceType, str], is_allowed: bool
+    ) -> None:
+        self._tell(
+            *asked,
+            is_allowed,
+            lambda: rule_text(authorizer.ruling(self._subject_of(authorizer), *asked)),
+        )
+
+    def _tell(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        is_allowed: bool,
+        rule: Callable[[], str],
+    ) -> None:
+        auditor = self._access.auditor
+        if auditor is not None:
+            auditor.decided(
+                self._identity,
+                self._host,
+                self.request,
+                operation,
+                resource_type,
+                name,
+                is_allowed=is_allowed,
+                rule=rule,
+            )
 
     def _subject_of(self, authorizer: Authorizer) -> Subject:
         if self._subject is None:

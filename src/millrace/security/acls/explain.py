@@ -1,4 +1,4 @@
-"""Which rule decides, and why: in words for people, and in Kafka's words for the audit log."""
+"""Which rule decides, and why: in words for people, and in Kafka's words for the audit."""
 
 from __future__ import annotations
 
@@ -32,26 +32,6 @@ def explain(
     wish = f"{_verb(operation)} {_resource(resource_type, name)}"
     first = f"{subject.principal} {verdict} {wish} from {subject.host}."
     return Explanation(ruling, (first, *_reasons(authorizer, subject, operation, ruling)))
-
-
-def audit_line(
-    ruling: Ruling,
-    subject: Subject,
-    operation: Operation,
-    resource_type: ResourceType,
-    name: str,
-    *,
-    request: str,
-    references: int = 1,
-) -> str:
-    """One decision as Kafka's authorizer logs it. `request` is the name of the API, `references` how often
-    the request named the resource."""
-    return (
-        f"Principal = {subject.principal} is {'Allowed' if ruling.is_allowed else 'Denied'} "
-        f"operation = {operation.name} from host = {subject.host} "
-        f"on resource = {resource_type.title}:{PatternType.LITERAL.name}:{name} "
-        f"for request = {request} with resourceRefCount = {references} based on rule {rule_text(ruling)}"
-    )
 
 
 def rule_text(ruling: Ruling) -> str:

@@ -187,6 +187,7 @@ def test_large_answers_to_requests_that_came_together_leave_one_by_one() -> None
     """Some thousand requests fit into one read: joined, their answers would take gigabytes."""
     server = _server(Wakeups(), [])
     server.dispatcher.routes[1 << 16] = SimpleNamespace(
+        name="Fetch",
         version=0,
         direct=False,
         quick=None,
@@ -208,7 +209,9 @@ def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
     def direct(request: Request) -> None:
         handlers[0](request.connection)
 
-    route = SimpleNamespace(direct=True, flexible_request=False, handle=direct, request_type=Request)
+    route = SimpleNamespace(
+        name="Fetch", direct=True, flexible_request=False, handle=direct, request_type=Request
+    )
     return SimpleNamespace(
         dispatcher=SimpleNamespace(routes={1 << 16: route}),
         services=SimpleNamespace(access=Access(), wakeups=wakeups, recognition=Recognition(World())),

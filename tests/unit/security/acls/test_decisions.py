@@ -12,9 +12,13 @@ from millrace.security.acls.authorizer import NOT_ASKED, Authorizer, Subject
 from millrace.security.acls.binding import Acl, Operation, ResourceType
 from millrace.security.acls.decisions import EVERY_OPERATION, Access, Decisions
 from millrace.security.acls.index import AclIndex
+from millrace.security.audit.auditor import AuditPolicy
+from millrace.security.audit.events import DEFAULT_KINDS, Decision, Kind
+from millrace.security.audit.outbox import Outbox
 from millrace.security.principals import NOBODY, Identity, user
 from tests.unit.security.acls import models
 from tests.unit.security.acls.models import NAMES, acl, deny
+from tests.unit.security.audit.samples import auditor_with
 
 TOPIC = ResourceType.TOPIC
 ME = Identity(principal=user("me"))
@@ -138,3 +142,76 @@ def test_the_bit_sets_are_those_that_kafka_answers_without_an_authorizer() -> No
 def test_not_asked_is_told_from_nothing_being_allowed() -> None:
     assert NOT_ASKED == -2147483648
     assert not any(NOT_ASKED >> operation & 1 for operation in Operation)
+
+
+def audited() -> tuple[Access, Outbox]:
+    outbox = Outbox("topic", 100)
+    access = Access(Authorizer(acls=AclIndex([acl("orders")])))
+    kinds = frozenset((*DEFAULT_KINDS, Kind.DESCRIBE))
+    access.auditor = auditor_with([outbox], policy=AuditPolicy(kinds=kinds))
+    return access, outbox
+
+
+def told(outbox: Outbox) -> list[tuple[str, str, str, bool, int]]:
+    events = outbox.first(100)
+    outbox.took(len(events), 0.0)
+    whats = [(one.what, one.count) for one in events]
+    return [
+        (what.request, what.operation.name, what.resource, what.is_allowed, count)
+        for what, count in whats
+        if isinstance(what, Decision)
+    ]
+
+
+def test_the_audit_is_told_what_is_found_out_and_every_refusal() -> None:
+    access, outbox = audited()
+    connection = Decisions(access, ME, "h")
+    connection.request = "Fetch"
+    for _ in range(3):
+        assert connection.allows(READ, TOPIC, "orders")
+        assert not connection.allows(READ, TOPIC, "others")
+        assert not connection.allows_somewhere(Operation.WRITE, TOPIC)
+    assert told(outbox) == [
+        ("Fetch", "READ", "orders", True, 1),
+        ("Fetch", "READ", "others", False, 1),
+        ("Fetch", "WRITE", "*", False, 1),
+    ]
+    assert access.auditor is not None
+    assert access.auditor.folded == 4, "refusals are folded, and what is allowed is not even told again"
+    access.auditor.finish()
+    assert told(outbox) == [("Fetch", "READ", "others", False, 2), ("Fetch", "WRITE", "*", False, 2)]
+
+
+def test_what_is_left_out_of_a_list_is_no_refusal() -> None:
+    access, outbox = audited()
+    connection = Decisions(access, ME, "h")
+    assert connection.shows(Operation.DESCRIBE, TOPIC, "orders")
+    assert not connection.shows(Operation.DESCRIBE, TOPIC, "others")
+    assert not connection.shows(Operation.DESCRIBE, TOPIC, "others")
+    assert [(name, is_allowed) for _, _, name, is_allowed, _ in told(outbox)] == [("orders", True)]
+    assert not connection.allows(Operation.DESCRIBE, TOPIC, "others")
+    assert [(name, is_allowed) for _, _, name, is_allowed, _ in told(outbox)] == [("others", False)]
+
+
+def test_the_rule_that_decided_is_told() -> None:
+    access, outbox = audited()
+    assert Decisions(access, ME, "h").allows(READ, TOPIC, "orders")
+    (one,) = outbox.first(9)
+    assert isinstance(one.what, Decision)
+    assert one.what.rule.startswith("MatchingAcl(acl=StandardAcl[resourceType=TOPIC, resourceName=orders")
+
+
+def test_renewal_lets_the_same_be_decided_and_told_anew() -> None:
+    access, _ = audited()
+    connection = Decisions(access, ME, "h")
+    assert connection.allows(READ, TOPIC, "orders")
+    before = access.authorizer
+    access.renew()
+    assert access.authorizer == before
+    assert access.authorizer is not before
+    assert access.auditor is not None
+    assert connection.allows(READ, TOPIC, "orders")
+    assert access.auditor.told + access.auditor.folded == 2
+    nothing = Access()
+    nothing.renew()
+    assert nothing.authorizer is None
