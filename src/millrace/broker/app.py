@@ -23,7 +23,13 @@ from millrace.broker.assembly.cluster import (
 )
 from millrace.broker.assembly.coordinators import Coordinators, start_coordinators
 from millrace.broker.assembly.ground import Ground, Release
-from millrace.broker.assembly.serving import build_server, build_services, listen, start_upkeep
+from millrace.broker.assembly.serving import (
+    build_server,
+    build_services,
+    listen,
+    start_token_sweep,
+    start_upkeep,
+)
 from millrace.broker.assembly.storage import (
     build_reconciler,
     build_replicas,
@@ -146,6 +152,7 @@ class Broker:
         joined = await self._start_cluster()
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
         server = build_server(ground, services, joined.place)
+        start_token_sweep(ground, services)
         upkeep = start_upkeep(ground, storage, joined.disks)
         open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
         ground.surroundings.on_built()

@@ -191,6 +191,14 @@ class TenantTable:
                 return tenant
         return None
 
+    def has_administrator(self, principals: Iterable[str]) -> bool:
+        """Whether somebody administers any tenant."""
+        return any(
+            tenant is not None and name in tenant.administrators
+            for name in principals
+            for tenant in (self._of_principal.get(name),)
+        )
+
     def may_administer(self, principals: Iterable[str], acl: Acl) -> bool:
         """Whether somebody may set this permission because it is about names of a tenant of theirs alone."""
         if acl.resource_type not in OWNED_TYPES:

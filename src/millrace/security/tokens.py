@@ -140,7 +140,10 @@ class TokenRules:
         self, identity: Identity, known: TokenIndex, secret: bytes, *, period_ms: int, now_ms: int
     ) -> DelegationToken:
         """The token with a later end, or an earlier one: it ends so long after now."""
-        token = self._changeable(identity, known, secret, now_ms)
+        token = self._found(identity, known, secret)
+        if token.is_expired(now_ms):
+            raise TokenExpired
+        self._check_is_of(token, identity)
         most_ms = self._settings.renewal_ms
         period_ms = min(most_ms, period_ms) if period_ms > 0 else most_ms
         return replace(token, expires_ms=min(token.ends_ms, now_ms + period_ms))
@@ -149,9 +152,13 @@ class TokenRules:
         self, identity: Identity, known: TokenIndex, secret: bytes, *, period_ms: int, now_ms: int
     ) -> Expiry:
         """The token with its new end, or its removal if the period is negative."""
-        token = self._changeable(identity, known, secret, now_ms)
+        token = self._found(identity, known, secret)
+        self._check_is_of(token, identity)
         if period_ms < 0:
+            # Also one that has expired and was not swept up yet.
             return Expiry(token, now_ms, is_removed=True)
+        if token.is_expired(now_ms):
+            raise TokenExpired
         expires_ms = min(token.ends_ms, now_ms + period_ms)
         return Expiry(replace(token, expires_ms=expires_ms), expires_ms)
 
@@ -173,20 +180,18 @@ class TokenRules:
             if token.is_of(identity.principal) or may_describe(token)
         ]
 
-    def _changeable(
-        self, identity: Identity, known: TokenIndex, secret: bytes, now_ms: int
-    ) -> DelegationToken:
+    def _found(self, identity: Identity, known: TokenIndex, secret: bytes) -> DelegationToken:
         check_may_ask(identity)
         if not self.is_enabled:
             raise TokensDisabled
         token = known.with_secret(secret)
         if token is None:
             raise TokenNotFound
-        if token.is_expired(now_ms):
-            raise TokenExpired
+        return token
+
+    def _check_is_of(self, token: DelegationToken, identity: Identity) -> None:
         if not token.is_of(identity.principal):
             raise TokenOwnerMismatch
-        return token
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,8 +191,8 @@ def test_who_may_not_change_a_token(change: object) -> None:
     # Who asked for it on behalf of another has no part in it.
     with pytest.raises(TokenOwnerMismatch):
         change(CAROL, index, secret, period_ms=1, now_ms=NOW_MS)
-    # That it has expired is said to everybody who knows its secret.
-    with pytest.raises(TokenExpired):
+    # Who wants to renew it is told first that it has expired, who wants to end it that it is not theirs.
+    with pytest.raises(TokenExpired if change == RULES.renew else TokenOwnerMismatch):
         change(CAROL, index, secret, period_ms=1, now_ms=token.expires_ms + 1)
     with pytest.raises(TokenExpired):
         change(ALICE, index, secret, period_ms=1, now_ms=token.ends_ms + 1)
@@ -204,6 +204,9 @@ def test_ending_a_token() -> None:
     removed = RULES.expire(ALICE, index, secret, period_ms=-1, now_ms=NOW_MS + 3)
     assert removed.is_removed
     assert removed.expires_ms == NOW_MS + 3
+    # Also one that nobody has swept up yet.
+    late_ms = NOW_MS + LIFETIME_MS_MAX + 1
+    assert RULES.expire(ALICE, index, secret, period_ms=-1, now_ms=late_ms).is_removed
     for period_ms, expires_ms in ((0, 0), (5, 5), (2**63 - 1, LIFETIME_MS_MAX)):
         expiry = RULES.expire(ALICE, index, secret, period_ms=period_ms, now_ms=NOW_MS)
         assert not expiry.is_removed

@@ -25,6 +25,7 @@ from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
 from millrace.security.acls.authorizer import parse_super_users
 from millrace.security.acls.decisions import AccessSettings
+from millrace.security.tokens import TokenSettings
 from millrace.transactions.commands import TransactionSettings
 from millrace.transactions.service import TransactionTopic
 
@@ -193,6 +194,22 @@ def membership_settings(config: BrokerConfig) -> MembershipSettings:
         ),
         hands_over=config.boolean("controlled.shutdown.enable"),
     )
+
+
+# Security.
+
+
+def token_settings(config: BrokerConfig) -> TokenSettings:
+    secret_key = config.optional_text("delegation.token.secret.key")
+    return TokenSettings(
+        secret_key=None if secret_key is None else secret_key.encode(),
+        lifetime_ms_max=config.integer("delegation.token.max.lifetime.ms"),
+        renewal_ms=config.integer("delegation.token.expiry.time.ms"),
+    )
+
+
+def token_sweep_interval_ms(config: BrokerConfig) -> int:
+    return config.integer("delegation.token.expiry.check.interval.ms")
 
 
 # Requests.

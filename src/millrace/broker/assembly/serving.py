@@ -23,6 +23,7 @@ from millrace.broker.upkeep import enforce_retention
 from millrace.log.cleaning.cleaner import LogCleaner
 from millrace.log.directories.scrubber import Scrubber
 from millrace.metadata.errors import InvalidConfig
+from millrace.metadata.security.delegation_tokens import DelegationTokens, sweep_tokens
 from millrace.metadata.service import Metadata
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,12 @@ def build_services(
         metadata=metadata,
         partitions=storage.partitions,
         log_directories=storage.directories,
+        tokens=DelegationTokens(
+            metadata,
+            part_settings.token_settings(config),
+            clock=surroundings.clock,
+            ids=surroundings.ids,
+        ),
         fetch_sessions=FetchSessions(part_settings.fetch_sessions_max(config), surroundings.chance),
         lookout=Lookout(surroundings.ticks, _patience_s(ground, config)),
         access=follow_permissions(ground.config, metadata),
@@ -96,6 +103,13 @@ async def listen(ground: Ground, server: Server) -> dict[str, int]:
             extra={"address": f"{host}:{port}", "listener": listener.name, "node_id": config.node_id},
         )
     return bound_ports
+
+
+def start_token_sweep(ground: Ground, services: Services) -> None:
+    """Remove delegation tokens that have expired, where there are any."""
+    if services.tokens.is_enabled:
+        interval_ms = part_settings.token_sweep_interval_ms(ground.config.now)
+        _ = ground.background.keep("token-sweep", lambda: sweep_tokens(services.tokens, interval_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millrace.core.ids import TopicId
     from millrace.groups.service import Groups
     from millrace.log.directories.log_directories import LogDirectories
+    from millrace.metadata.security.delegation_tokens import DelegationTokens
     from millrace.metadata.service import Metadata
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
@@ -72,6 +73,7 @@ class Services:
     transactions: Transactions
     markers: Markers
     producer_ids: ProducerIds
+    tokens: DelegationTokens
     replica_sessions: ReplicaSessions | None = None
     """The followers of this broker; None where there is only one broker."""
     remote_transactions: RemoteTransactions | None = None

@@ -7,7 +7,7 @@ failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -91,14 +91,16 @@ class SecurityMetadata:
                 await asyncio.sleep(0)
         return found
 
-    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[Acl] | InvalidAclFilter]:
+    async def delete_acls(
+        self, filters: Sequence[AclFilter], may_delete: Callable[[Acl], bool] = lambda _: True
+    ) -> list[list[Acl] | InvalidAclFilter]:
         """DeleteAcls: for each filter the permissions that it matched and that are gone now, or what is wrong
-        with it."""
+        with it. Those that may not be deleted stay as if they had not matched."""
         outcomes: list[list[Acl] | InvalidAclFilter] = []
         doomed: dict[Acl, None] = {}
         for wanted in filters:
             try:
-                matched = await self.describe_acls(wanted)
+                matched = [acl for acl in await self.describe_acls(wanted) if may_delete(acl)]
             except InvalidAclFilter as error:
                 outcomes.append(error)
                 continue

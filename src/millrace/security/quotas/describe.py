@@ -10,6 +10,7 @@ from millrace.security.quotas.entities import (
     CLIENT_ID,
     ENTITY_TYPES,
     IP,
+    TENANT,
     USER,
     InvalidQuota,
     QuotaEntity,
@@ -39,12 +40,15 @@ def matching_quotas(
     quotas: Iterable[tuple[QuotaEntity, Limits]], components: Sequence[Component], *, is_strict: bool
 ) -> list[tuple[QuotaEntity, Limits]]:
     """The quotas of all entities that have every part asked for, and with `is_strict` no other part. Raises
-    InvalidQuota, UnsupportedQuotaEntity."""
+    InvalidQuota, UnsupportedQuotaEntity.
+
+    Tenants are found only by those who ask for them: tools made for Kafka do not know what they are."""
     wanted = _checked(components)
     return [
         (whom, limits)
         for whom, limits in quotas
         if (not is_strict or len(whom.parts) == len(wanted)) and _matches(whom, wanted)
+        if TENANT in wanted or not whom.has(TENANT)
     ]
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from millrace.broker.assembly.access import follow_permissions
-from millrace.broker.assembly.part_settings import request_settings
+from millrace.broker.assembly.part_settings import request_settings, token_settings
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.config.live import LiveConfig
 from millrace.broker.handlers import APIS
@@ -38,6 +38,7 @@ from millrace.metadata.config_definitions import BrokerLayers, TopicSettings
 from millrace.metadata.image import BrokerState, TopicState
 from millrace.metadata.image import Endpoint as RegisteredEndpoint
 from millrace.metadata.reconciler import Reconciler
+from millrace.metadata.security.delegation_tokens import DelegationTokens
 from millrace.metadata.service import Metadata, NewTopic
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
@@ -178,6 +179,7 @@ class Broker:
             transactions=self.transactions,
             markers=markers,
             producer_ids=producer_ids,
+            tokens=DelegationTokens(self.metadata, token_settings(config), clock=FixedClock(), ids=ids),
             clock=FixedClock(),
             config=config,
             settings=replace(request_settings(config), fetch_bytes_max=2**20),
@@ -217,17 +219,24 @@ class Broker:
         return self._runner.run(finish())
 
     def ask(
-        self, request: Any, version: int, endpoint: Endpoint = DIALLED, *, as_user: str | None = None
+        self,
+        request: Any,
+        version: int,
+        endpoint: Endpoint = DIALLED,
+        *,
+        as_user: str | None = None,
+        identity: Identity = NOBODY,
     ) -> Any:
-        """The response as a client of that version reads it, who has shown to be that user or nobody."""
+        """The response as a client of that version reads it, who has shown to be that user, or of this
+        identity."""
         key = _api_key(request)
         api = next(api for api in APIS if api.key == key)
         assert api.versions[0] <= version <= api.versions[1], (api, version)
         sent = schema.request_encoder(key, version)(request)
         decoded = schema.request_decoder(key, version)(sent)
-        decisions = anybody(self.services)
         if as_user is not None:
-            decisions.authenticated_as(Identity(principal=user(as_user)))
+            identity = Identity(principal=user(as_user))
+        decisions = Decisions(self.services.access, identity, endpoint.peer_host)
         context = RequestContext(version, "test", endpoint, self.services, decisions)
 
         async def handle() -> Any:

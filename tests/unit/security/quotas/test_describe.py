@@ -40,7 +40,8 @@ def test_strict_refuses_parts_that_were_not_asked_for() -> None:
 
 
 def test_without_parts_everything_is_found_or_strictly_nothing() -> None:
-    assert found() == sorted(ENTITIES)
+    # Tools made for Kafka do not know tenants: they are shown to those who ask for the type.
+    assert found() == sorted({*ENTITIES} - {"tenant"})
     assert found(is_strict=True) == []
 
 
