@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from millrace.client.errors import (
+    ClientError,
     ConnectionClosed,
     ConnectionFailed,
     InvalidAnswer,
@@ -16,14 +17,20 @@ from millrace.client.errors import (
     TimedOut,
 )
 from millrace.client.exchange import Answered, AnswerStream
+from millrace.client.questions import Questions, Work
 from millrace.core.override import override
 from millrace.wire import schema
+from millrace.wire.api_keys import ApiKey
 from millrace.wire.errors import MalformedRequest
 
 if TYPE_CHECKING:
-    from millrace.client.opening import Questions
+    import ssl
+
+    from millrace.client.opening import Login
 
 log = logging.getLogger(__name__)
+
+_LOGIN: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 T = TypeVar("T")
 C = TypeVar("C", bound="AsyncConnection")
@@ -40,6 +47,9 @@ class AsyncConnection(AnswerStream, asyncio.BufferedProtocol):
         """Called with this connection, whatever its class, after those who wait."""
         self._transport: asyncio.Transport | None = None
         self._failure: ConnectionFailed | None = None
+        self._held: list[bytes] | None = None
+        """Frames that wait for a login that is under way again: a broker takes no other request meanwhile."""
+        self._gone: asyncio.Event | None = None
 
     # Asking.
 
@@ -48,7 +58,11 @@ class AsyncConnection(AnswerStream, asyncio.BufferedProtocol):
         if self.is_lost or self._transport is None:
             answered(None)
             return
-        self._transport.write(self.frame(api_key, version, body, answered))
+        frame = self.frame(api_key, version, body, answered)
+        if self._held is not None and api_key not in _LOGIN:
+            self._held.append(frame)
+            return
+        self._transport.write(frame)
 
     def ask(self, api_key: int, version: int, message: Any) -> asyncio.Future[Any]:
         """Send a request; the decoded answer, when it comes. Both raise ConnectionFailed."""
@@ -90,10 +104,41 @@ class AsyncConnection(AnswerStream, asyncio.BufferedProtocol):
         try:
             question = next(questions)
             while True:
-                answer = await self.answer_of(self.ask(*question), timeout_s)
+                if isinstance(question, Work):
+                    answer = await asyncio.get_running_loop().run_in_executor(None, question.run)
+                else:
+                    answer = await self.answer_of(self.ask(*question), timeout_s)
                 question = questions.send(answer)
         except StopIteration as end:
             return cast("T", end.value)
+
+    async def keep_logged_in(self, login: Login, timeout_s: float) -> None:
+        """Log in again before a session ends, and the next, until the connection does. For a task of its
+        owner. Other requests wait meanwhile; if the login fails, the connection ends and they with it."""
+        gone = self._gone = asyncio.Event()
+        while not self.is_lost and (after_s := login.renewed_after_s) is not None:
+            try:
+                async with asyncio.timeout(after_s):
+                    await gone.wait()
+                return
+            except TimeoutError:
+                pass
+            login = await self._log_in_again(login, timeout_s)
+
+    async def _log_in_again(self, login: Login, timeout_s: float) -> Login:
+        held: list[bytes] = []
+        self._held = held
+        try:
+            renewed = await self.answers_to(login.again(), timeout_s)
+        except BaseException as error:
+            if isinstance(error, ClientError):
+                self._failure = ConnectionClosed(self.address, str(error))
+            self.abort()
+            raise
+        self._held = None
+        if self._transport is not None and not self.is_lost:
+            self._transport.write(b"".join(held))
+        return renewed
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -113,6 +158,8 @@ class AsyncConnection(AnswerStream, asyncio.BufferedProtocol):
         if exc is not None and self._failure is None:
             self._failure = ConnectionClosed(self.address, str(exc) or type(exc).__name__)
         self.end()
+        if self._gone is not None:
+            self._gone.set()
         if self.on_lost is not None:
             self.on_lost(self)
 
@@ -127,17 +174,30 @@ class AsyncConnection(AnswerStream, asyncio.BufferedProtocol):
         self.abort()
 
 
-async def connect(make: Callable[[str], C], host: str, port: int, *, timeout_s: float | None) -> C:
-    """The connection that `make` makes for an address, as soon as it stands.
+async def connect(
+    make: Callable[[str], C],
+    host: str,
+    port: int,
+    *,
+    timeout_s: float | None,
+    tls: ssl.SSLContext | None = None,
+) -> C:
+    """The connection that `make` makes for an address, as soon as it stands; with `tls`, as soon as the other
+    end has shown who it is.
 
-    Raises NotReached; NobodyListens if that is what the other machine says."""
+    Raises NotReached; NobodyListens if that is what the other machine says; NotTrusted."""
     address = f"{host}:{port}"
     loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {} if tls is None else {"ssl": tls, "server_hostname": host}
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(lambda: make(address), host, port)
+            _, connection = await loop.create_connection(lambda: make(address), host, port, **options)
     except ConnectionRefusedError as error:
         raise NobodyListens(address, error.strerror or str(error)) from error
     except OSError as error:
+        if tls is not None:
+            from millrace.client.tls import handshake_failure
+
+            raise handshake_failure(address, error) from error
         raise NotReached(address, error.strerror or str(error) or type(error).__name__) from error
     return connection

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
-from millrace.client.errors import ConnectionClosed, InvalidAnswer, NobodyListens, NotReached, TimedOut
+from millrace.client.errors import (
+    ClientError,
+    ConnectionClosed,
+    ConnectionFailed,
+    InvalidAnswer,
+    NobodyListens,
+    NotReached,
+    TimedOut,
+)
 from millrace.client.exchange import BUFFER_BYTES, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Exchange, bad_size
+from millrace.client.questions import Questions, Work
 from millrace.wire import schema
 from millrace.wire.errors import MalformedRequest
 
 if TYPE_CHECKING:
     import ssl
 
-    from millrace.client.opening import Questions
+    from millrace.client.opening import Login, Opened
+    from millrace.client.security import SecurityOptions
 
 T = TypeVar("T")
 _LENGTH_AND_ID: Final = struct.Struct(">ii")
@@ -29,14 +40,25 @@ class BlockingConnection(Exchange[None]):
         super().__init__(f"{host}:{port}", client_id)
         self._timeout_s = timeout_s
         self._buffer = bytearray(BUFFER_BYTES)
+        self._login: Login | None = None
+        self._renewed_at = 0.0
+        """When to log in again, by the monotonic clock."""
         self._socket = self._connect(host, port)
         if tls is not None:
-            from millrace.client.security import secured
+            from millrace.client.tls import secured
 
             self._socket = secured(self._socket, host, self.address, tls)
 
     def close(self) -> None:
         self._socket.close()
+
+    def open_with(self, software: str, security: SecurityOptions) -> Opened:
+        """Ask for versions, and log in where that is wanted: from then on before every session's end."""
+        from millrace.client.opening import open_with
+
+        opened = self.answers_to(open_with(self.address, software, security))
+        self._keep(opened.login)
+        return opened
 
     def ask(self, api_key: int, version: int, message: object) -> Any:
         """Send one request and return its answer, decoded."""
@@ -53,12 +75,16 @@ class BlockingConnection(Exchange[None]):
         try:
             question = next(questions)
             while True:
-                question = questions.send(self.ask(*question))
+                answer = question.run() if isinstance(question, Work) else self.ask(*question)
+                question = questions.send(answer)
         except StopIteration as end:
             return cast("T", end.value)
 
     def send(self, api_key: int, version: int, body: bytes) -> int:
         """Send one request and return its correlation id, for `receive`."""
+        # While answers are due, the next request's turn will do: there is time left in the session.
+        if self._login is not None and not self._waiting and time.monotonic() >= self._renewed_at:
+            self._log_in_again(self._login)
         try:
             self._socket.sendall(self.frame(api_key, version, body, None))
         except OSError as error:
@@ -85,6 +111,25 @@ class BlockingConnection(Exchange[None]):
         body = memoryview(self._buffer)[:size]
         self._fill(body)
         return body[entry[0] - 4 :]
+
+    def _keep(self, login: Login | None) -> None:
+        after_s = None if login is None else login.renewed_after_s
+        self._login = None if after_s is None else login
+        self._renewed_at = 0.0 if after_s is None else time.monotonic() + after_s
+
+    def _log_in_again(self, login: Login) -> None:
+        self._login = None
+        # The last answer may still be looked at, in the buffer where it is.
+        buffer, self._buffer = self._buffer, bytearray(BUFFER_BYTES)
+        try:
+            self._keep(self.answers_to(login.again()))
+        except ConnectionFailed:
+            raise
+        except ClientError as error:
+            # Whoever opens the next connection learns whether it is for good.
+            raise ConnectionClosed(self.address, str(error)) from error
+        finally:
+            self._buffer = buffer
 
     def _connect(self, host: str, port: int) -> socket.socket:
         try:

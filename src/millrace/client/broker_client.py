@@ -16,7 +16,7 @@ from millrace.client import fetch_frames
 from millrace.client.blocking_connection import BlockingConnection
 from millrace.client.errors import BrokerRefused, ConnectionClosed, ConnectionFailed, refuse
 from millrace.client.fetch_frames import RawFetch
-from millrace.client.opening import ServedVersions, open_with
+from millrace.client.opening import ServedVersions
 from millrace.client.security import PLAINTEXT, SecurityOptions
 from millrace.client.servers import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
 from millrace.core.ids import TopicId, TopicPartition
@@ -439,9 +439,7 @@ class BrokerClient:
             *address, client_id=self._client_id, timeout_s=self.timeout_ms / 1000, tls=self._tls
         )
         try:
-            self._versions[address] = connection.answers_to(
-                open_with(connection.address, _SOFTWARE, self._security)
-            )
+            self._versions[address] = connection.open_with(_SOFTWARE, self._security).versions
         except BaseException as error:
             connection.close()
             if isinstance(error, ConnectionClosed):

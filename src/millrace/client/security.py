@@ -1,48 +1,57 @@
-"""How connections are secured: options by the names of librdkafka and its Python client, TLS and SASL.
+"""How connections are secured: protocol, TLS and login, by the names of librdkafka's options or of Kafka's.
 
 Secrets never appear in messages or representations.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import secrets
-import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
-from millrace.client.errors import (
-    BrokerRefused,
-    ConnectionFailed,
-    InvalidOption,
-    LoginFailed,
-    NotReached,
-    NotTrusted,
-)
+from millrace.client.errors import InvalidOption
+from millrace.client.sasl import MECHANISMS, SCRAM
+from millrace.client.tls import TlsOptions
+from millrace.client.tokens import TokenEndpoint, TokenSource
+from millrace.security.credentials.jaas import JaasEntry, parse_jaas_config
+from millrace.security.errors import InvalidJaasConfig
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_SCRAM_ITERATIONS_MAX: Final = 1_000_000
-"""A broker that asks for more would keep this process busy for no reason."""
 
-SECURITY_OPTIONS: Final = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.mechanisms",
-    "sasl.username",
-    "sasl.password",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.endpoint.identification.algorithm",
-)
+_OAUTH: Final = "sasl.oauthbearer"
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "security.protocol": (),
+    "sasl.mechanism": ("sasl.mechanisms",),
+    "sasl.username": (),
+    "sasl.password": (),
+    "sasl.delegation.token": (),
+    "sasl.jaas.config": (),
+    f"{_OAUTH}.token": (),
+    f"{_OAUTH}.token.file": (),
+    f"{_OAUTH}.token.endpoint.url": (),
+    f"{_OAUTH}.client.id": (f"{_OAUTH}.client.credentials.client.id",),
+    f"{_OAUTH}.client.secret": (f"{_OAUTH}.client.credentials.client.secret",),
+    f"{_OAUTH}.scope": (),
+    f"{_OAUTH}.extensions": (),
+    "https.ca.location": (),
+    "ssl.ca.location": ("ssl.truststore.location",),
+    "ssl.ca.pem": ("ssl.truststore.certificates",),
+    "ssl.certificate.location": ("ssl.keystore.location",),
+    "ssl.certificate.pem": ("ssl.keystore.certificate.chain",),
+    "ssl.key.location": (),
+    "ssl.key.pem": ("ssl.keystore.key",),
+    "ssl.key.password": (),
+    "ssl.keystore.type": (),
+    "ssl.truststore.type": (),
+    "ssl.endpoint.identification.algorithm": (),
+}
+"""librdkafka's names, or ours where it has none, with Kafka's other names for the same."""
+_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+_TEXTS: Final = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
+SECURITY_OPTIONS: Final = tuple(name for first, others in _NAMES.items() for name in (first, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +62,12 @@ class SecurityOptions:
     mechanism: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    check_hostname: bool = True
+    is_delegation_token: bool = False
+    """Whether user and password are the id and the HMAC of a delegation token."""
+    tokens: TokenSource | None = field(default=None, repr=False)
+    """Where those of OAUTHBEARER come from."""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    tls: TlsOptions = field(default_factory=TlsOptions)
 
     @property
     def uses_tls(self) -> bool:
@@ -68,17 +78,8 @@ class SecurityOptions:
         return self.protocol.startswith("SASL_")
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What to wrap sockets with; None for connections without TLS."""
-        if not self.uses_tls:
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            context.check_hostname = self.check_hostname
-            if self.certificate_file is not None:
-                context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
-        except (OSError, ssl.SSLError) as error:
-            raise InvalidOption(f"the TLS files cannot be used: {error}") from error
-        return context
+        """What to make connections with; None for those without TLS. Raises InvalidOption."""
+        return self.tls.context() if self.uses_tls else None
 
 
 PLAINTEXT: Final = SecurityOptions()
@@ -86,139 +87,168 @@ PLAINTEXT: Final = SecurityOptions()
 
 def read_security(options: Mapping[str, str]) -> SecurityOptions:
     """The security options among `options`, checked; their names may carry the prefix `kafka.`."""
-    values = {name: _option(options, name) for name in SECURITY_OPTIONS}
-    protocol = (values["security.protocol"] or "PLAINTEXT").upper()
+    values = {name: value for name in _NAMES if (value := _option(options, name)) is not None}
+    protocol = values.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise InvalidOption(f"security.protocol={protocol}: must be one of {', '.join(PROTOCOLS)}")
-    mechanism = values["sasl.mechanism"] or values["sasl.mechanisms"]
+    tls = _read_tls(values, protocol)
     if protocol.startswith("SASL_"):
-        mechanism = (mechanism or "PLAIN").upper()
-        if mechanism not in MECHANISMS:
-            raise InvalidOption(f"sasl.mechanism={mechanism}: must be one of {', '.join(MECHANISMS)}")
-        for name in ("sasl.username", "sasl.password"):
-            if values[name] is None:
-                raise InvalidOption(f"security.protocol={protocol} needs {name}")
-    elif mechanism is not None or values["sasl.username"] is not None:
+        return _read_login(values, protocol, tls)
+    if any(name.startswith("sasl.") for name in values):
         raise InvalidOption(
             f"sasl options are given, but security.protocol is {protocol}: use SASL_PLAINTEXT or SASL_SSL"
         )
-    _check_tls_options(values, protocol)
-    identification = values["ssl.endpoint.identification.algorithm"]
-    if identification not in (None, "", "none", "https"):
-        raise InvalidOption(f"ssl.endpoint.identification.algorithm={identification}: must be https or none")
+    return SecurityOptions(protocol=protocol, tls=tls)
+
+
+def login_of(jaas: str, mechanism: str, protocol: str, tls: TlsOptions) -> SecurityOptions:
+    """The login that a `sasl.jaas.config` holds; raises InvalidOption."""
+    return _read_login({"sasl.jaas.config": jaas, "sasl.mechanism": mechanism}, protocol, tls)
+
+
+def _option(options: Mapping[str, str], name: str) -> str | None:
+    found: tuple[str, str] | None = None
+    for plain in (name, *_NAMES[name]):
+        for given in (plain, f"kafka.{plain}"):
+            value = options.get(given)
+            if value is None:
+                continue
+            if found is not None and found[1] != value:
+                raise InvalidOption(f"{found[0]} and {given} are both given and differ")
+            found = found or (given, value)
+    return None if found is None else found[1]
+
+
+# Logins.
+
+
+def _read_login(given: Mapping[str, str], protocol: str, tls: TlsOptions) -> SecurityOptions:
+    values = dict(given)
+    mechanism = values.get("sasl.mechanism", "PLAIN").upper()
+    if mechanism not in MECHANISMS:
+        raise InvalidOption(f"sasl.mechanism={mechanism}: must be one of {', '.join(MECHANISMS)}")
+    if "sasl.jaas.config" in values:
+        values = _with_jaas(values)
+    if mechanism == "OAUTHBEARER":
+        return SecurityOptions(
+            protocol=protocol,
+            mechanism=mechanism,
+            tokens=_read_tokens(values),
+            extensions=_read_extensions(values.get(f"{_OAUTH}.extensions", "")),
+            tls=tls,
+        )
+    is_token = values.get("sasl.delegation.token", "false").lower()
+    if is_token not in ("true", "false") or (is_token == "true" and mechanism not in SCRAM):
+        raise InvalidOption("sasl.delegation.token must be true or false, and true only with SCRAM")
+    for name in ("sasl.username", "sasl.password"):
+        if not values.get(name):
+            raise InvalidOption(f"security.protocol={protocol} needs {name}")
+        if "\0" in values[name]:
+            raise InvalidOption(f"{name} must not hold a NUL character")
     return SecurityOptions(
         protocol=protocol,
         mechanism=mechanism,
         username=values["sasl.username"],
         password=values["sasl.password"],
-        ca_file=values["ssl.ca.location"],
-        certificate_file=values["ssl.certificate.location"],
-        key_file=values["ssl.key.location"],
-        key_password=values["ssl.key.password"],
-        check_hostname=identification in (None, "https"),
+        is_delegation_token=is_token == "true",
+        tls=tls,
     )
 
 
-def _option(options: Mapping[str, str], name: str) -> str | None:
-    plain, prefixed = options.get(name), options.get(f"kafka.{name}")
-    if plain is not None and prefixed is not None and plain != prefixed:
-        raise InvalidOption(f"{name} and kafka.{name} are both given and differ")
-    return prefixed if plain is None else plain
-
-
-def _check_tls_options(values: Mapping[str, str | None], protocol: str) -> None:
-    for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
-        location = values[name]
-        if location is None:
+def _with_jaas(values: Mapping[str, str]) -> dict[str, str]:
+    """What Kafka's clients keep in one option, as several."""
+    try:
+        entry: JaasEntry = parse_jaas_config(values["sasl.jaas.config"])
+    except InvalidJaasConfig as error:
+        raise InvalidOption(f"sasl.jaas.config: {error}") from None
+    names = {
+        "username": "sasl.username",
+        "password": "sasl.password",
+        "tokenauth": "sasl.delegation.token",
+        "clientId": f"{_OAUTH}.client.id",
+        "clientSecret": f"{_OAUTH}.client.secret",
+        "scope": f"{_OAUTH}.scope",
+    }
+    found = dict(values)
+    for key, name in names.items():
+        if key not in entry.options:
             continue
-        if not protocol.endswith("SSL"):
+        if name in values and values[name] != entry.options[key]:
+            raise InvalidOption(f"{name} and sasl.jaas.config are both given and differ")
+        found[name] = entry.options[key]
+    return found
+
+
+def _read_tokens(values: Mapping[str, str]) -> TokenSource:
+    ways = [name for name in ("token", "token.file", "token.endpoint.url") if f"{_OAUTH}.{name}" in values]
+    if len(ways) != 1:
+        raise InvalidOption(
+            f"sasl.mechanism=OAUTHBEARER needs one of {_OAUTH}.token, {_OAUTH}.token.file and "
+            f"{_OAUTH}.token.endpoint.url"
+        )
+    given = values[f"{_OAUTH}.{ways[0]}"]
+    if ways[0] == "token":
+        return TokenSource(token=given)
+    if ways[0] == "token.file":
+        return TokenSource(file=Path(given))
+    parts = urlsplit(given)
+    if parts.scheme == "file":
+        return TokenSource(file=Path(unquote(parts.path)))
+    for name in (f"{_OAUTH}.client.id", f"{_OAUTH}.client.secret"):
+        if name not in values:
+            raise InvalidOption(f"{_OAUTH}.token.endpoint.url needs {name}")
+    return TokenSource(
+        endpoint=TokenEndpoint(
+            url=given,
+            client_id=values[f"{_OAUTH}.client.id"],
+            client_secret=values[f"{_OAUTH}.client.secret"],
+            scope=values.get(f"{_OAUTH}.scope"),
+            ca_file=values.get("https.ca.location"),
+        )
+    )
+
+
+def _read_extensions(text: str) -> dict[str, str]:
+    """`name=value`, separated by commas."""
+    found: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        name, equals, value = pair.strip().partition("=")
+        if not equals or not (name.isascii() and name.isalpha()) or name == "auth" or not value.isprintable():
+            raise InvalidOption(f"{_OAUTH}.extensions must be name=value, separated by commas")
+        found[name] = value
+    return found
+
+
+# TLS.
+
+
+def _read_tls(values: Mapping[str, str], protocol: str) -> TlsOptions:
+    for name in (*_FILES, *_TEXTS):
+        if name in values and not protocol.endswith("SSL"):
             raise InvalidOption(f"{name} is given, but security.protocol is {protocol}: use SSL or SASL_SSL")
-        if not Path(location).is_file():
-            raise InvalidOption(f"{name}={location}: there is no such file")
-
-
-def secured(plain: socket.socket, host: str, address: str, tls: ssl.SSLContext) -> ssl.SSLSocket:
-    """A connection that speaks TLS from now on; closes the plain one if that fails.
-
-    Raises NotTrusted or ConnectionFailed."""
-    try:
-        return _wrapped(plain, host, tls)
-    except ssl.SSLCertVerificationError as error:
-        raise NotTrusted(address, error.verify_message) from error
-    except ssl.SSLError as error:
-        raise ConnectionFailed(f"TLS with {address} failed: {error.reason or error}") from error
-    except OSError as error:
-        raise NotReached(address, error.strerror or str(error)) from error
-
-
-def _wrapped(plain: socket.socket, host: str, tls: ssl.SSLContext) -> ssl.SSLSocket:
-    try:
-        return tls.wrap_socket(plain, server_hostname=host)
-    except BaseException:
-        plain.close()
-        raise
-
-
-class SaslClient:
-    """The client's half of an authentication: `first` is sent, then `answer` for what the broker says."""
-
-    def __init__(self, security: SecurityOptions, nonce: str | None = None) -> None:
-        assert security.mechanism is not None
-        assert security.username is not None
-        assert security.password is not None
-        self.mechanism = security.mechanism
-        self._username = security.username
-        self._password = security.password
-        self._nonce = secrets.token_urlsafe(24) if nonce is None else nonce
-        self._expected_signature: bytes | None = None
-
-    def first(self) -> bytes:
-        if self.mechanism == "PLAIN":
-            return f"\0{self._username}\0{self._password}".encode()
-        return f"n,,{self._first_bare()}".encode()
-
-    def answer(self, challenge: bytes) -> bytes | None:
-        """What to send next, None when the broker has proved itself and nothing is left to say."""
-        if self.mechanism == "PLAIN":
-            return None
-        try:
-            if self._expected_signature is None:
-                return self._prove(challenge)
-            signature = base64.b64decode(_scram_fields(challenge).get("v", ""))
-        except (ValueError, KeyError) as error:
-            raise LoginFailed(f"what the broker says in SCRAM is malformed: {error}") from error
-        if not hmac.compare_digest(signature, self._expected_signature):
-            raise LoginFailed("the broker could not prove that it knows the password's hash")
-        return None
-
-    def _first_bare(self) -> str:
-        name = self._username.replace("=", "=3D").replace(",", "=2C")
-        return f"n={name},r={self._nonce}"
-
-    def _prove(self, challenge: bytes) -> bytes:
-        fields = _scram_fields(challenge)
-        nonce, iterations = fields.get("r", ""), int(fields.get("i", "0"))
-        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise LoginFailed("the broker's nonce does not continue ours")
-        if not 0 < iterations <= _SCRAM_ITERATIONS_MAX:
-            raise LoginFailed(f"the broker asks for {iterations} SCRAM iterations")
-        algorithm = _SCRAM_HASHES[self.mechanism]
-        salted = hashlib.pbkdf2_hmac(
-            algorithm, self._password.encode(), base64.b64decode(fields["s"]), iterations
-        )
-        client_key = hmac.digest(salted, b"Client Key", algorithm)
-        final = f"c=biws,r={nonce}"
-        message = f"{self._first_bare()},{challenge.decode()},{final}".encode()
-        signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), message, algorithm)
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        self._expected_signature = hmac.digest(
-            hmac.digest(salted, b"Server Key", algorithm), message, algorithm
-        )
-        return f"{final},p={base64.b64encode(proof).decode()}".encode()
-
-
-def _scram_fields(message: bytes) -> dict[str, str]:
-    fields = dict(part.split("=", 1) for part in message.decode().split(",") if "=" in part)
-    if "e" in fields:
-        raise BrokerRefused(58, f"SCRAM: {fields['e']}")
-    return fields
+    for name in _FILES:
+        if name in values and not Path(values[name]).is_file():
+            raise InvalidOption(f"{name}={values[name]}: there is no such file")
+    for name in ("ssl.keystore.type", "ssl.truststore.type"):
+        if values.get(name, "PEM").upper() != "PEM":
+            raise InvalidOption(f"{name}={values[name]}: only PEM can be read here")
+    for file, text in zip(_FILES, _TEXTS, strict=True):
+        if file in values and text in values:
+            raise InvalidOption(f"{file} and {text} are both given")
+    if "ssl.key.pem" in values and "ssl.certificate.pem" not in values:
+        raise InvalidOption("ssl.key.pem needs ssl.certificate.pem")
+    if "ssl.key.location" in values and "ssl.certificate.location" not in values:
+        raise InvalidOption("ssl.key.location needs ssl.certificate.location")
+    identification = values.get("ssl.endpoint.identification.algorithm", "https")
+    if identification not in ("", "none", "https"):
+        raise InvalidOption(f"ssl.endpoint.identification.algorithm={identification}: must be https or none")
+    return TlsOptions(
+        ca_file=values.get("ssl.ca.location"),
+        ca_pem=values.get("ssl.ca.pem"),
+        certificate_file=values.get("ssl.certificate.location"),
+        certificate_pem=values.get("ssl.certificate.pem"),
+        key_file=values.get("ssl.key.location"),
+        key_pem=values.get("ssl.key.pem"),
+        key_password=values.get("ssl.key.password"),
+        check_hostname=identification == "https",
+    )

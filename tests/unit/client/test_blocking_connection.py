@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator
 from typing import cast
 
@@ -21,10 +22,14 @@ from millrace.client.errors import (
     TimedOut,
 )
 from millrace.client.exchange import FRAME_BYTES_MAX
-from millrace.client.opening import Question, Questions
+from millrace.client.questions import Question, Questions, Work
+from millrace.client.security import SecurityOptions
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.api_versions import ApiVersionsResponse
 from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millrace.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from millrace.wire.messages.sasl_handshake import SaslHandshakeResponse
 from tests.unit.client.socket_pairs import socket_pair
 
 Pair = tuple[BlockingConnection, socket.socket]
@@ -218,3 +223,86 @@ def test_a_handshake_that_fails_closes_the_connection(
 
 def test_a_certificate_that_is_not_trusted_is_not_tried_again() -> None:
     assert not issubclass(NotTrusted, ConnectionFailed)
+
+
+# Sessions that end.
+
+LOGIN = SecurityOptions(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="u", password="geheim")
+
+
+def whole_answer(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
+    tags = b"\0" if schema.response_header_version(api_key, version) else b""
+    return answer(correlation_id, tags + schema.response_encoder(api_key, version)(message))
+
+
+def login_answers(first: int, session_ms: int) -> bytes:
+    """To a handshake of this number and the token after it."""
+    return whole_answer(ApiKey.SASL_HANDSHAKE, 1, first, SaslHandshakeResponse()) + whole_answer(
+        ApiKey.SASL_AUTHENTICATE, 2, first + 1, SaslAuthenticateResponse(session_lifetime_ms=session_ms)
+    )
+
+
+def keys_received(broker: socket.socket) -> list[int]:
+    data = broker.recv(10_000)
+    found: list[int] = []
+    while data:
+        size, key = struct.unpack_from(">ih", data)
+        found.append(key)
+        data = data[4 + size :]
+    return found
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 5_000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+
+def test_a_login_is_repeated_before_the_next_request_once_the_session_is_old(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, broker = pair
+    clock = Clock(monkeypatch)
+    versions = whole_answer(ApiKey.API_VERSIONS, 3, 1, ApiVersionsResponse())
+    broker.sendall(versions + login_answers(2, session_ms=10_000))
+    connection.open_with("me", LOGIN)
+    assert keys_received(broker) == [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
+    clock.now_s += 8.4
+    assert connection.send(ApiKey.METADATA, 8, b"") == 4
+    clock.now_s += 0.2
+    connection.send(ApiKey.METADATA, 8, b"")
+    assert keys_received(broker) == [ApiKey.METADATA] * 2, "an answer is due: it can wait"
+    broker.sendall(answer(4, b"first") + answer(5, b"second"))
+    connection.receive(4)
+    kept = connection.receive(5)
+    broker.sendall(login_answers(6, session_ms=0))
+    assert connection.send(ApiKey.METADATA, 8, b"") == 8
+    assert keys_received(broker) == [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
+    assert bytes(kept) == b"second", "still looked at while the next answer is on its way"
+    clock.now_s += 10**6
+    connection.send(ApiKey.METADATA, 8, b"")
+    assert keys_received(broker) == [ApiKey.METADATA], "this session has no end"
+
+
+def test_a_login_that_is_refused_the_second_time_is_a_lost_connection(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, broker = pair
+    clock = Clock(monkeypatch)
+    broker.sendall(
+        whole_answer(ApiKey.API_VERSIONS, 3, 1, ApiVersionsResponse()) + login_answers(2, session_ms=1_000)
+    )
+    connection.open_with("me", LOGIN)
+    clock.now_s += 1
+    broker.sendall(whole_answer(ApiKey.SASL_HANDSHAKE, 1, 4, SaslHandshakeResponse(error_code=33)))
+    with pytest.raises(ConnectionClosed, match="does not offer PLAIN"):
+        connection.send(ApiKey.METADATA, 8, b"")
+
+
+def test_work_is_done_at_once(pair: Pair) -> None:
+    connection, _ = pair
+
+    def questions() -> Questions[object]:
+        return (yield Work(lambda: 7))
+
+    assert connection.answers_to(questions()) == 7

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.client.errors import BrokerRefused, LoginFailed, UnsupportedBroker
-from millrace.client.opening import Questions, ServedVersions, ask_versions, open_with
+from millrace.client.opening import Login, ServedVersions, ask_versions, open_with
+from millrace.client.questions import Questions, Work
 from millrace.client.security import PLAINTEXT, SecurityOptions
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -20,11 +21,17 @@ LOGIN = SecurityOptions(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="
 
 def answered(questions: Questions[Any], *answers: Any) -> tuple[list[Any], Any]:
     """What was asked, each question after the answer to the one before; and what came of it."""
-    asked = [next(questions)]
+    asked: list[Any] = []
     left = list(answers)
     try:
-        while left:
-            asked.append(questions.send(left.pop(0)))
+        step = next(questions)
+        while isinstance(step, Work) or left:
+            if isinstance(step, Work):
+                step = questions.send(step.run())
+                continue
+            asked.append(step)
+            step = questions.send(left.pop(0))
+        asked.append(step)
     except StopIteration as end:
         return asked, end.value
     raise AssertionError(f"a question is left: {asked[-1]}")
@@ -62,7 +69,7 @@ def test_a_broker_without_a_common_version_is_refused(
 def test_a_login_follows_where_one_is_wanted() -> None:
     asked, _ = answered(open_with("b:1", "me", PLAINTEXT), VERSIONS)
     assert [each.api_key for each in asked] == [ApiKey.API_VERSIONS]
-    asked, served = answered(
+    asked, opened = answered(
         open_with("b:1", "me", LOGIN),
         VERSIONS,
         SaslHandshakeResponse(mechanisms=["PLAIN"]),
@@ -71,7 +78,36 @@ def test_a_login_follows_where_one_is_wanted() -> None:
     assert [(each.api_key, each.version) for each in asked[1:]] == [(17, 1), (36, 2)]
     assert asked[1].message.mechanism == "PLAIN"
     assert asked[2].message.auth_bytes == b"\0u\0geheim"
-    assert served.newest(3, 0, 3) == 3
+    assert opened.versions.newest(3, 0, 3) == 3
+    assert opened.login == Login("b:1", LOGIN, 0)
+    assert opened.login.renewed_after_s is None, "it counts for as long as the connection"
+
+
+def test_a_session_that_ends_is_renewed_by_the_same_login_before() -> None:
+    handshake = SaslHandshakeResponse(mechanisms=["PLAIN"])
+    _, opened = answered(
+        open_with("b:1", "me", LOGIN),
+        VERSIONS,
+        handshake,
+        SaslAuthenticateResponse(session_lifetime_ms=60_000),
+    )
+    assert opened.login.renewed_after_s == pytest.approx(51)
+    asked, again = answered(
+        opened.login.again(), handshake, SaslAuthenticateResponse(session_lifetime_ms=1_000)
+    )
+    assert [each.api_key for each in asked] == [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
+    assert again.renewed_after_s == pytest.approx(0.85)
+
+
+def test_what_is_dear_to_compute_is_handed_out_as_work() -> None:
+    """A loop does not hash passwords a thousand times in its own thread."""
+    security = SecurityOptions(
+        protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-512", username="u", password="geheim"
+    )
+    questions = open_with("b:1", "me", security)
+    answers: list[Any] = [VERSIONS, SaslHandshakeResponse(), b"first", SaslAuthenticateResponse()]
+    steps = [next(questions), *(questions.send(answer) for answer in answers)]
+    assert [type(step).__name__ for step in steps] == ["Question", "Question", "Work", "Question", "Work"]
 
 
 def test_a_login_that_fails_is_told_without_the_password() -> None:

@@ -1,27 +1,22 @@
-"""Options of security, and the client's half of SASL."""
+"""Options of security, by the names of both families of clients."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from millrace.client.errors import BrokerRefused, InvalidOption, LoginFailed
-from millrace.client.security import MECHANISMS, SaslClient, SecurityOptions, read_security
+from millrace.client.errors import InvalidOption
+from millrace.client.security import SecurityOptions, login_of, read_security
+from millrace.client.tls import TlsOptions
 
 SASL = {"security.protocol": "sasl_plaintext", "sasl.username": "u", "sasl.password": "geheim"}
 
 
-def client(mechanism: str, username: str = "user", password: str = "pencil", nonce: str = "n") -> SaslClient:
-    return SaslClient(
-        SecurityOptions(protocol="SASL_PLAINTEXT", mechanism=mechanism, username=username, password=password),
-        nonce,
-    )
+TLS = {"security.protocol": "SSL"}
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 def test_without_options_connections_are_plain() -> None:
@@ -37,8 +32,8 @@ def test_names_may_carry_the_prefix_of_kafka() -> None:
 
 
 def test_secrets_are_in_no_representation() -> None:
-    found = read_security(SASL | {"ssl.key.password": "tresor"})
-    assert (found.password, found.key_password) == ("geheim", "tresor")
+    found = read_security(SASL | {"security.protocol": "SASL_SSL", "ssl.key.password": "tresor"})
+    assert (found.password, found.tls.key_password) == ("geheim", "tresor")
     assert "geheim" not in repr(found)
     assert "tresor" not in repr(found)
 
@@ -52,6 +47,18 @@ def test_secrets_are_in_no_representation() -> None:
     ({"ssl.ca.location": "/etc/hosts"}, "ssl.ca.location is given, but security.protocol is PLAINTEXT"),
     ({"security.protocol": "SSL", "ssl.ca.location": "/none"}, "ca.location=/none: there is no such file"),
     ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "must be https or none"),
+    (TLS | {"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM can be read here"),
+    (TLS | {"ssl.key.pem": "geheim"}, "ssl.key.pem needs ssl.certificate.pem"),
+    (TLS | {"ssl.key.location": "/etc/hosts"}, "ssl.key.location needs ssl.certificate.location"),
+    (TLS | {"ssl.ca.pem": "x", "ssl.ca.location": "/etc/hosts"}, "ssl.ca.location and ssl.ca.pem are both"),
+    (SASL | {"sasl.delegation.token": "true"}, "true only with SCRAM"),
+    (SASL | {"sasl.password": "geheim\0"}, "sasl.password must not hold a NUL"),
+    (SASL | {"sasl.jaas.config": "Module required password=geheim"}, "not terminated by semi-colon"),
+    (SASL | {"sasl.jaas.config": "M required password=other;"}, "password and sasl.jaas.config are both"),
+    (OAUTH, "needs one of sasl.oauthbearer.token, "),
+    (OAUTH | {"sasl.oauthbearer.token": "geheim", "sasl.oauthbearer.token.file": "f"}, "needs one of"),
+    (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "https://x"}, "needs sasl.oauthbearer.client.id"),
+    (OAUTH | {"sasl.oauthbearer.token": "t", "sasl.oauthbearer.extensions": "auth=x"}, "must be name=value"),
 ])  # fmt: skip
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidOption) as refused:
@@ -75,97 +82,75 @@ def test_certificates_are_always_checked_and_host_names_unless_told_not_to() -> 
 def test_files_that_are_no_certificates_are_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     found = read_security({"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")})
-    with pytest.raises(InvalidOption, match="the TLS files cannot be used"):
+    with pytest.raises(InvalidOption, match="the TLS certificates cannot be used"):
         found.tls_context()
 
 
-def test_plain_says_name_and_password_and_is_done() -> None:
-    plain = client("PLAIN")
-    assert plain.first() == b"\0user\0pencil"
-    assert plain.answer(b"") is None
+def test_kafkas_names_mean_the_same(tmp_path: Path) -> None:
+    (tmp_path / "both.pem").write_text("x")
+    (tmp_path / "ca.pem").write_text("x")
+    both, authority = str(tmp_path / "both.pem"), str(tmp_path / "ca.pem")
+    java = read_security({
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{SCRAM_MODULE} username="id" password="geheim" tokenauth="true";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": both,
+    })  # fmt: skip
+    ours = read_security({
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "id",
+        "sasl.password": "geheim",
+        "sasl.delegation.token": "true",
+        "ssl.ca.location": authority,
+        "ssl.certificate.location": both,
+    })  # fmt: skip
+    assert java == ours
+    assert java.is_delegation_token
 
 
-def test_scram_answers_as_the_example_of_rfc_7677_does() -> None:
-    scram = client("SCRAM-SHA-256", nonce="rOprNGfwEbeRWgbNEkqO")
-    assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    challenge = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    assert scram.answer(challenge) == (
-        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    )
-    assert scram.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+def test_certificates_may_be_given_as_text() -> None:
+    for names in (
+        ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
+        ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
+    ):
+        found = read_security(TLS | dict(zip(names, "abc", strict=True))).tls
+        assert (found.ca_pem, found.certificate_pem, found.key_pem) == ("a", "b", "c")
 
 
-class Broker:
-    """The other half of SCRAM, which knows only what a broker stores."""
-
-    def __init__(self, mechanism: str, password: str) -> None:
-        self.algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
-        salted = hashlib.pbkdf2_hmac(self.algorithm, password.encode(), b"salt", 64)
-        client_key = hmac.digest(salted, b"Client Key", self.algorithm)
-        self.stored_key = hashlib.new(self.algorithm, client_key).digest()
-        self.server_key = hmac.digest(salted, b"Server Key", self.algorithm)
-        self.names: list[str] = []
-
-    def challenge(self, first: bytes) -> bytes:
-        self.bare = first.removeprefix(b"n,,").decode()
-        name, nonce = self.bare.split(",")
-        self.names.append(name.removeprefix("n=").replace("=2C", ",").replace("=3D", "="))
-        salt = base64.b64encode(b"salt").decode()
-        self.said = f"{nonce}more,s={salt},i=64"
-        return self.said.encode()
-
-    def verdict(self, proved: bytes) -> bytes | None:
-        """The signature, or None for a wrong proof."""
-        without_proof, _, proof = proved.decode().rpartition(",p=")
-        message = f"{self.bare},{self.said},{without_proof}".encode()
-        signature = hmac.digest(self.stored_key, message, self.algorithm)
-        key = bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True))
-        if hashlib.new(self.algorithm, key).digest() != self.stored_key:
-            return None
-        return b"v=" + base64.b64encode(hmac.digest(self.server_key, message, self.algorithm))
+def test_tokens_come_from_a_setting_a_file_or_an_endpoint(tmp_path: Path) -> None:
+    file = tmp_path / "my token"
+    file.write_text("from-file")
+    ways = ({"token": "given"}, {"token.file": str(file)}, {"token.endpoint.url": file.as_uri()})
+    taken = []
+    for way in ways:
+        found = read_security(OAUTH | {f"sasl.oauthbearer.{name}": value for name, value in way.items()})
+        assert found.tokens is not None
+        taken.append(found.tokens.take())
+    assert taken == ["given", "from-file", "from-file"]
+    endpoint = {
+        "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+        "sasl.oauthbearer.client.credentials.client.id": "c",
+        "sasl.oauthbearer.client.credentials.client.secret": "geheim",
+        "sasl.oauthbearer.extensions": "logicalCluster=x,traceId=7",
+    }
+    found = read_security(OAUTH | endpoint)
+    assert found.extensions == {"logicalCluster": "x", "traceId": "7"}
+    assert "geheim" not in repr(found)
 
 
-TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+def test_options_travel_to_other_processes() -> None:
+    for given in (SASL, OAUTH | {"sasl.oauthbearer.token": "t"}):
+        found = pickle.loads(pickle.dumps(read_security(given)))
+        assert (found.protocol, found.mechanism) == (read_security(given).protocol, found.mechanism)
 
 
-@settings(max_examples=40)
-@given(st.sampled_from(MECHANISMS[1:]), TEXTS, TEXTS)
-def test_any_name_and_password_are_proved_to_a_broker(mechanism: str, name: str, password: str) -> None:
-    broker, scram = Broker(mechanism, password), client(mechanism, name, password)
-    proof = scram.answer(broker.challenge(scram.first()))
-    assert proof is not None
-    verdict = broker.verdict(proof)
-    assert verdict is not None
-    assert broker.names == [name]
-    assert scram.answer(verdict) is None
-
-
-def test_a_wrong_password_proves_nothing_and_a_broker_without_the_hash_is_found_out() -> None:
-    broker, scram = Broker("SCRAM-SHA-512", "right"), client("SCRAM-SHA-512", password="wrong")
-    proof = scram.answer(broker.challenge(scram.first()))
-    assert proof is not None
-    assert broker.verdict(proof) is None
-    with pytest.raises(LoginFailed, match="could not prove that it knows"):
-        scram.answer(b"v=" + base64.b64encode(b"x" * 64))
-
-
-@pytest.mark.parametrize("challenge, words", [
-    (b"r=other,s=c2FsdA==,i=64", "nonce does not continue ours"),
-    (b"r=n,s=c2FsdA==,i=64", "nonce does not continue ours"),
-    (b"r=nm,s=c2FsdA==,i=99999999", "asks for 99999999 SCRAM iterations"),
-    (b"r=nm,s=c2FsdA==,i=0", "asks for 0 SCRAM iterations"),
-    (b"r=nm,s=c2FsdA==,i=many", "is malformed"),
-    (b"r=nm,i=64", "is malformed"),
-    (b"r=nm,s=x,i=64", "is malformed"),
-    (b"\xff", "is malformed"),
-])  # fmt: skip
-def test_a_challenge_that_no_honest_broker_sends_is_refused(challenge: bytes, words: str) -> None:
-    with pytest.raises(LoginFailed, match=words):
-        client("SCRAM-SHA-256").answer(challenge)
-
-
-def test_a_brokers_own_reason_is_told() -> None:
-    with pytest.raises(BrokerRefused, match="SCRAM: invalid-proof") as refused:
-        client("SCRAM-SHA-256").answer(b"e=invalid-proof")
-    assert refused.value.code == 58
+def test_the_login_of_a_broker_is_that_of_its_jaas_config() -> None:
+    jaas = 'PlainLoginModule required username="broker" password="geheim" user_broker="geheim";'
+    found = login_of(jaas, "PLAIN", "SASL_SSL", TlsOptions())
+    assert (found.username, found.password) == ("broker", "geheim")
+    with pytest.raises(InvalidOption, match=r"needs sasl.username"):
+        login_of('PlainLoginModule required user_broker="geheim";', "PLAIN", "SASL_SSL", TlsOptions())
