@@ -172,6 +172,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     NotHere: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     PartitionGone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # Who somebody is.
+    security_errors.NotAllowedOnCluster: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     security_errors.UnacceptableCredential: ErrorCode.UNACCEPTABLE_CREDENTIAL,
     security_errors.UnknownScramMechanism: ErrorCode.UNSUPPORTED_SASL_MECHANISM,
     security_errors.CredentialNotFound: ErrorCode.RESOURCE_NOT_FOUND,

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-ROLE_TYPE: Final = 64
-"""The resource type of a role. Kafka's go up to 32; the field is a signed byte."""
-TENANT_TYPE: Final = 65
+ROLE_TYPE: Final = 100
+"""The resource type of a role. Kafka's are powers of two, 32 the last; the field is a signed byte."""
+TENANT_TYPE: Final = 101
 
 MEMBERS: Final = "members"
 """Of a role and of a tenant: a list of principals. SET makes a role that is not there; DELETE removes it."""

@@ -22,6 +22,11 @@ class DuplicateCredential(MillraceError):
     """One request names the same user twice."""
 
 
+class NotAllowedOnCluster(MillraceError):
+    def __init__(self) -> None:
+        super().__init__("Cluster authorization failed.")
+
+
 class TokensDisabled(MillraceError):
     def __init__(self) -> None:
         super().__init__("delegation tokens need a secret key: set delegation.token.secret.key")

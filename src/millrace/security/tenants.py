@@ -191,13 +191,10 @@ class TenantTable:
                 return tenant
         return None
 
-    def has_administrator(self, principals: Iterable[str]) -> bool:
-        """Whether somebody administers any tenant."""
-        return any(
-            tenant is not None and name in tenant.administrators
-            for name in principals
-            for tenant in (self._of_principal.get(name),)
-        )
+    def administered_by(self, principals: Iterable[str]) -> list[Tenant]:
+        """The tenants that somebody administers who counts as these principals."""
+        found = ((name, self._of_principal.get(name)) for name in principals)
+        return [tenant for name, tenant in found if tenant is not None and name in tenant.administrators]
 
     def may_administer(self, principals: Iterable[str], acl: Acl) -> bool:
         """Whether somebody may set this permission because it is about names of a tenant of theirs alone."""

@@ -87,8 +87,8 @@ def test_administrators_set_permissions_about_their_own_names() -> None:
     assert not TABLE.may_administer(["User:dev"], acl("team.orders"))
     assert not TABLE.may_administer(["User:boss"], acl("other.orders"))
     assert not TABLE.may_administer(["User:boss"], acl("team.x", resource_type=ResourceType.USER))
-    assert TABLE.has_administrator(["User:*", "User:boss"])
-    assert not TABLE.has_administrator(["User:dev", "User:*"])
+    assert TABLE.administered_by(["User:*", "User:boss"]) == [TEAM]
+    assert TABLE.administered_by(["User:dev", "User:*"]) == []
 
 
 def test_what_is_over_a_limit_is_refused_in_the_way_that_it_should() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from millrace.security.acls.binding import Acl
 from millrace.security.acls.roles import Role
@@ -12,6 +12,9 @@ from millrace.security.credentials.scram import ScramCredential
 from millrace.security.quotas.entities import QuotaEntity
 from millrace.security.quotas.keys import Alteration
 from millrace.security.tenants import Tenant
+
+if TYPE_CHECKING:
+    from millrace.metadata.commands import Alteration as SettingAlteration
 from millrace.security.tokens import DelegationToken
 
 
@@ -50,6 +53,14 @@ class DeleteRole:
     """Takes a role from everybody. Permissions that name it stay, and count for nobody."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRole:
+    """Makes, changes or removes a role by its settings."""
+
+    name: str
+    alterations: Sequence[SettingAlteration]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,14 @@ class PutTenant:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterTenant:
+    """Makes, changes or removes a tenant by its settings."""
+
+    name: str
+    alterations: Sequence[SettingAlteration]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteTenant:
     """Removes a tenant. What it owned stays, and belongs to nobody."""
 
@@ -105,10 +124,12 @@ SecurityCommand: TypeAlias = (
     | CreateRole
     | ChangeMembers
     | DeleteRole
+    | AlterRole
     | AlterQuota
     | AlterCredentials
     | PutToken
     | RemoveToken
     | PutTenant
+    | AlterTenant
     | DeleteTenant
 )

@@ -22,6 +22,8 @@ from millrace.metadata.security import records
 from millrace.metadata.security.commands import (
     AlterCredentials,
     AlterQuota,
+    AlterRole,
+    AlterTenant,
     ChangeMembers,
     CreateAcls,
     CreateRole,
@@ -33,6 +35,7 @@ from millrace.metadata.security.commands import (
     RemoveToken,
     SecurityCommand,
 )
+from millrace.metadata.security.config_alterations import altered_role, altered_tenant
 from millrace.metadata.security.image import SecurityImage
 from millrace.metadata.store import ABSENT, Compare, Put
 from millrace.security.acls.roles import InvalidRole, Role, check_role
@@ -60,6 +63,12 @@ def decide_security(image: SecurityImage, command: SecurityCommand) -> Change:
             if name not in image.roles.roles:
                 raise UnknownRole(name)
             return _deleted(image, records.role_key(name))
+        case AlterRole(name, alterations):
+            before = image.roles.roles.get(name)
+            after = altered_role(name, before, alterations)
+            if after == before:
+                return Change()
+            return _deleted(image, records.role_key(name)) if after is None else _write_role(image, after)
         case AlterQuota():
             return _alter_quota(image, command)
         case AlterCredentials():
@@ -70,6 +79,8 @@ def decide_security(image: SecurityImage, command: SecurityCommand) -> Change:
             return _deleted(image, records.token_key(token_id))
         case PutTenant():
             return _put_tenant(image, command)
+        case AlterTenant():
+            return _alter_tenant(image, command)
         case DeleteTenant(name):
             if name not in image.tenants.tenants:
                 raise UnknownTenant(name)
@@ -147,6 +158,16 @@ def _put_tenant(image: SecurityImage, command: PutTenant) -> Change:
         compares=(*change.compares, Compare(guard, image.revisions.get(guard, ABSENT))),
         puts=(*change.puts, Put(guard, b"{}")),
     )
+
+
+def _alter_tenant(image: SecurityImage, command: AlterTenant) -> Change:
+    before = image.tenants.tenants.get(command.name)
+    after = altered_tenant(command.name, before, command.alterations)
+    if after == before:
+        return Change()
+    if after is None:
+        return _deleted(image, records.tenant_key(command.name))
+    return _put_tenant(image, PutTenant(after, is_new=before is None))
 
 
 def _written(image: SecurityImage, key: str, value: bytes) -> Change:

@@ -18,6 +18,8 @@ from millrace.metadata.image import Image
 from millrace.metadata.security.commands import (
     AlterCredentials,
     AlterQuota,
+    AlterRole,
+    AlterTenant,
     ChangeMembers,
     CreateAcls,
     CreateRole,
@@ -175,6 +177,14 @@ class SecurityMetadata:
     async def delete_tenant(self, name: str) -> None:
         """Raises UnknownTenant."""
         await self._submit([DeleteTenant(name)])
+
+    # Roles and tenants by their settings.
+
+    async def alter_settings(
+        self, requests: Sequence[AlterRole | AlterTenant], *, validate_only: bool = False
+    ) -> list[MetadataError | None]:
+        """IncrementalAlterConfigs of roles and tenants: for each None, or why it stays as it is."""
+        return await self._outcomes(requests, validate_only=validate_only)
 
     # The way of all of them.
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from millrace.broker.config import loggers
+from millrace.broker.handlers.configs import security_resources
 from millrace.broker.handlers.configs.outcomes import outcomes_of
 from millrace.broker.handlers.configs.resources import ResourceType, this_broker, unknown_type
 from millrace.broker.network.checks import on_cluster, on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
+from millrace.core.errors import MillraceError
 from millrace.metadata.commands import (
     Alteration,
     AlterOperation,
@@ -20,7 +22,8 @@ from millrace.metadata.commands import (
     GroupResource,
     TopicResource,
 )
-from millrace.metadata.errors import ContradictoryRequest, InvalidConfig, MetadataError
+from millrace.metadata.errors import ContradictoryRequest, InvalidConfig
+from millrace.metadata.security.commands import AlterRole, AlterTenant
 from millrace.metadata.topic_names import check_topic_name
 from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
@@ -32,7 +35,8 @@ Resource = TypeVar("Resource", full.AlterConfigsResource, incremental.AlterConfi
 Result = TypeVar("Result", full.AlterConfigsResourceResponse, incremental.AlterConfigsResourceResponse)
 Wanted = TypeVar("Wanted")
 Place = tuple[int, str]
-Outcome = MetadataError | None
+Outcome = MillraceError | None
+Change = tuple[ConfigResource, Sequence[Alteration]]
 
 
 async def alter_configs(ctx: RequestContext, request: full.AlterConfigsRequest) -> full.AlterConfigsResponse:
@@ -43,7 +47,8 @@ async def alter_configs(ctx: RequestContext, request: full.AlterConfigsRequest) 
     replaced = ctx.services.metadata.replace_configs(
         list(wanted.values()), validate_only=request.validate_only
     )
-    outcomes.update(zip(wanted, await outcomes_of(replaced, len(wanted)), strict=True))
+    decided = await outcomes_of(replaced, len(wanted))
+    outcomes.update(zip(wanted, decided, strict=True))
     return full.AlterConfigsResponse(
         responses=_results(full.AlterConfigsResourceResponse, request.resources, outcomes)
     )
@@ -54,17 +59,27 @@ async def incremental_alter_configs(
 ) -> incremental.IncrementalAlterConfigsResponse:
     def read(
         resource: incremental.AlterConfigsResource,
-    ) -> tuple[ConfigResource, Sequence[Alteration]] | None:
+    ) -> Change | AlterRole | AlterTenant | None:
         alterations = [_alteration(config) for config in resource.configs]
+        if resource.resource_type in security_resources.TYPES:
+            kind, name = resource.resource_type, resource.resource_name
+            return security_resources.alter(ctx, kind, name, alterations)
         if resource.resource_type == ResourceType.BROKER_LOGGER:
             _alter_loggers(ctx, resource.resource_name, alterations, validate_only=request.validate_only)
             return None
         return _metadata_resource(ctx, resource), alterations
 
     found, outcomes = _read_all(request.resources, read)
-    wanted = {place: change for place, change in found.items() if change is not None}
-    altered = ctx.services.metadata.alter_configs(list(wanted.values()), validate_only=request.validate_only)
-    outcomes.update(zip(wanted, await outcomes_of(altered, len(wanted)), strict=True))
+    metadata, is_trial = ctx.services.metadata, request.validate_only
+    wanted = {place: change for place, change in found.items() if isinstance(change, tuple)}
+    altered = metadata.alter_configs(list(wanted.values()), validate_only=is_trial)
+    decided = await outcomes_of(altered, len(wanted))
+    outcomes.update(zip(wanted, decided, strict=True))
+    named = {place: change for place, change in found.items() if isinstance(change, AlterRole | AlterTenant)}
+    if named:
+        changed = metadata.security.alter_settings(list(named.values()), validate_only=is_trial)
+        decided = await outcomes_of(changed, len(named))
+        outcomes.update(zip(named, decided, strict=True))
     return incremental.IncrementalAlterConfigsResponse(
         responses=_results(incremental.AlterConfigsResourceResponse, request.resources, outcomes)
     )
@@ -86,7 +101,7 @@ def _read_all(
             if counts[place] > 1:
                 raise ContradictoryRequest("each resource may be there at most once in a request")
             wanted[place] = read(resource)
-        except MetadataError as error:
+        except MillraceError as error:
             outcomes[place] = error
     return wanted, outcomes
 
@@ -192,7 +207,7 @@ INCREMENTAL_ALTER_CONFIGS: Final = Api(
     versions=(0, 1),
     handle=incremental_alter_configs,
     checks=(
-        on_cluster(Operation.ALTER_CONFIGS, "of brokers"),
+        on_cluster(Operation.ALTER_CONFIGS, "of brokers, roles and tenants"),
         on_topic(Operation.ALTER_CONFIGS, "of topics"),
         on_group(Operation.ALTER_CONFIGS, "of groups"),
     ),

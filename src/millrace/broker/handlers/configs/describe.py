@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from millrace.broker.config import loggers
+from millrace.broker.handlers.configs import security_resources
 from millrace.broker.handlers.configs.resources import ResourceType, check_topic, this_broker, unknown_type
 from millrace.broker.network.checks import on_cluster, on_group, on_topic
 from millrace.broker.network.context import RequestContext
@@ -81,6 +82,10 @@ def _describe(
                 result.configs = _configs(describe_group(own, layers, _names(resource)), request)
             case ResourceType.BROKER_LOGGER:
                 result.configs = _loggers(ctx, resource)
+            case kind if kind in security_resources.TYPES:
+                result.configs = security_resources.describe(
+                    ctx, kind, resource.resource_name, _names(resource)
+                )
             case _:
                 raise unknown_type(resource.resource_type)
     except MillraceError as error:
@@ -164,7 +169,7 @@ DESCRIBE_CONFIGS: Final = Api(
     versions=(1, 4),
     handle=describe_configs,
     checks=(
-        on_cluster(Operation.DESCRIBE_CONFIGS, "of brokers"),
+        on_cluster(Operation.DESCRIBE_CONFIGS, "of brokers, roles and tenants"),
         on_topic(Operation.DESCRIBE_CONFIGS, "of topics"),
         on_group(Operation.DESCRIBE_CONFIGS, "of groups"),
     ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Final
 
+from millrace.broker.handlers.configs import security_resources
 from millrace.broker.network.checks import on_cluster
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -60,20 +62,26 @@ def list_config_resources(
     if ctx.api_version == 0:
         # This version was made for client metrics alone and has no field to say so.
         wanted = [ResourceType.CLIENT_METRICS]
-    if any(resource_type not in list(ResourceType) for resource_type in wanted):
+    known = (*ResourceType, *security_resources.TYPES)
+    if any(resource_type not in known for resource_type in wanted):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    is_allowed = ctx.decisions.allows_on_cluster(Operation.DESCRIBE_CONFIGS)
+    if not is_allowed and not security_resources.may_list(ctx, wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     image = ctx.services.metadata.image
     brokers = [str(node_id) for node_id in image.brokers]
-    names = {
+    names: dict[int, Iterable[str]] = {
         ResourceType.TOPIC: sorted(image.topics),
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
         ResourceType.GROUP: sorted(image.group_configs),
+        # Only for those who ask for them: tools made for Kafka know neither.
+        **{kind: security_resources.listed(ctx, kind) for kind in security_resources.TYPES if kind in wanted},
     }
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type)
-            for resource_type in dict.fromkeys(ResourceType(number) for number in wanted)
+            for resource_type in dict.fromkeys(wanted)
             for name in names.get(resource_type, ())
         ]
     )
@@ -84,5 +92,5 @@ LIST_CONFIG_RESOURCES: Final = Api(
     ApiKey.LIST_CONFIG_RESOURCES,
     versions=(0, 1),
     handle=list_config_resources,
-    checks=(on_cluster(Operation.DESCRIBE_CONFIGS),),
+    checks=(on_cluster(Operation.DESCRIBE_CONFIGS, "or only one's own tenant"),),
 )

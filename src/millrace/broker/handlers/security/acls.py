@@ -123,7 +123,7 @@ def _concerns(ctx: RequestContext, operation: Operation) -> Callable[[Acl], bool
     if subject is None:
         return None
     principals = subject.principals
-    if not tenants.has_administrator(principals):
+    if not tenants.administered_by(principals):
         return None
     return lambda acl: tenants.may_administer(principals, acl)
 
