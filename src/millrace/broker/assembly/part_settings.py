@@ -14,6 +14,7 @@ from millrace.broker.replication.fetcher import FetcherSettings
 from millrace.broker.replication.membership import MembershipSettings
 from millrace.broker.replication.replication import ReplicationSettings
 from millrace.broker.upkeep import RetentionPace
+from millrace.broker.watching.http_security import HttpSecurity
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import ConsumerSettings
 from millrace.groups.service import OffsetsTopic
@@ -61,6 +62,16 @@ def shutdown_s_max(config: BrokerConfig) -> float:
 def has_metrics_listener(config: BrokerConfig) -> bool:
     """Whether somebody asked for exactly this address."""
     return config.is_set("metrics.listener")
+
+
+def http_security(config: BrokerConfig) -> HttpSecurity:
+    return HttpSecurity(
+        key_store=config.optional_text("metrics.ssl.keystore.location"),
+        key_password=config.optional_text("metrics.ssl.key.password"),
+        token=config.optional_text("metrics.auth.token"),
+        token_file=config.optional_text("metrics.auth.token.file"),
+        are_probes_open=config.boolean("metrics.auth.probes.open"),
+    )
 
 
 def has_node_id(config: BrokerConfig) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 
 from millrace.broker.assembly import part_settings
@@ -11,10 +12,10 @@ from millrace.broker.assembly.serving import Upkeep
 from millrace.broker.assembly.storage import Storage
 from millrace.broker.network.server import Server
 from millrace.broker.this_process import process_figures
-from millrace.broker.watching import logs
+from millrace.broker.watching import http_security, logs
 from millrace.broker.watching.cleaner_metrics import cleaner_counters
 from millrace.broker.watching.group_reports import GroupReports
-from millrace.broker.watching.http import HttpServer
+from millrace.broker.watching.http import Guarded, HttpServer
 from millrace.broker.watching.metrics import BrokerMetrics, PlainFigures
 from millrace.broker.watching.pages import Pages
 from millrace.broker.watching.scrub_metrics import scrub_counters, scrub_gauges
@@ -39,16 +40,33 @@ async def start_http(ground: Ground, pages: Pages) -> HttpServer | None:
     if config.metrics_listener is None:
         return None
     host, port = config.metrics_listener
-    server = HttpServer(pages.paths, pages.collections, failures=ground.background.failures)
+    security = part_settings.http_security(config)
+    credentials = await http_security.load(security)
+    guarded = None
+    if credentials.guard is not None:
+        guarded = Guarded(credentials.guard, pages.public if security.are_probes_open else {})
+    elif not _is_loopback(host):
+        log.warning("everybody who reaches the metrics port may read it: metrics.auth.token is not set")
+    server = HttpServer(pages.paths, pages.collections, guarded=guarded, failures=ground.background.failures)
     try:
-        bound_host, bound_port = await server.start(host, port)
+        bound_host, bound_port = await server.start(host, port, credentials.listening)
     except OSError as error:
         if part_settings.has_metrics_listener(config):
             raise InvalidConfig("metrics.listener", f"{host}:{port}", str(error)) from error
         log.warning("no metrics and health checks: the port is taken", extra={"port": port})
         return None
-    log.info("metrics and health checks", extra={"url": f"http://{bound_host}:{bound_port}"})
+    scheme = "http" if credentials.listening is None else "https"
+    log.info("metrics and health checks", extra={"url": f"{scheme}://{bound_host}:{bound_port}"})
+    if credentials.listening is not None or security.token_file is not None:
+        _ = ground.background.keep("follow-http-files", credentials.follow)
     return server
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def open_pages(

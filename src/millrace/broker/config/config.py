@@ -211,6 +211,8 @@ def check_config(config: BrokerConfig) -> None:
             raise InvalidConfig(
                 "metrics.listener", config.text("metrics.listener"), "its port is one of listeners' already"
             )
+    if config.is_set("metrics.auth.token") and config.is_set("metrics.auth.token.file"):
+        raise InvalidConfig("metrics.auth.token", None, "given beside metrics.auth.token.file: one counts")
     directories = config.log_dirs
     if not directories or len(set(directories)) != len(directories):
         raise InvalidConfig(

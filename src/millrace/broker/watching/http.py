@@ -7,12 +7,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
 import h11
 
+from millrace.broker.watching.http_guard import BearerGuard
 from millrace.core.background import Failures, Tasks
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +33,26 @@ class HttpResponse:
     status: int
     body: bytes
     content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
+
+_NOT_ADMITTED: Final = HttpResponse(
+    401, b'{"error":"a bearer token is needed"}\n', headers=(("WWW-Authenticate", 'Bearer realm="millrace"'),)
+)
 
 HttpHandler = Callable[[], Awaitable[HttpResponse]]
 CollectionHandler = Callable[[str | None, Mapping[str, str]], Awaitable[HttpResponse]]
 """Takes the name of the one thing that is asked for, or None for all of them, and the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A port that is not for everybody."""
+
+    guard: BearerGuard
+    public: Mapping[str, HttpHandler]
+    """What those are answered who show no token, by path. All else is 401 to them, whether it is there or
+    not: the router's own table decides, so no other spelling of a path is decided otherwise."""
 
 
 class HttpServer:
@@ -44,16 +63,21 @@ class HttpServer:
         paths: Mapping[str, HttpHandler],
         collections: Mapping[str, CollectionHandler] | None = None,
         *,
+        guarded: Guarded | None = None,
         failures: Failures | None = None,
     ) -> None:
         self._paths = paths
+        self._guarded = guarded
         self._collections = collections or {}
         self._server: asyncio.Server | None = None
         self._requests = Tasks(failures)
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        limits: dict[str, Any] = {}
+        if tls is not None:
+            limits = {"ssl_handshake_timeout": REQUEST_TIMEOUT_S, "ssl_shutdown_timeout": REQUEST_TIMEOUT_S}
         self._server = await asyncio.start_server(  # noqa: TID251 - a plain callback starts no task
-            self._accept, host or None, port, limit=READ_BYTES
+            self._accept, host or None, port, limit=READ_BYTES, ssl=tls, **limits
         )
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
@@ -93,6 +117,7 @@ class HttpServer:
                 ("Content-Type", response.content_type),
                 ("Content-Length", str(len(response.body))),
                 ("Connection", "close"),
+                *response.headers,
             ],
         )
         writer.write(connection.send(head) or b"")
@@ -101,10 +126,15 @@ class HttpServer:
         await writer.drain()
 
     async def _respond(self, request: h11.Request) -> HttpResponse:
+        path, _, query = request.target.decode("latin-1").partition("?")
+        paths = self._paths
+        if self._guarded is not None and not self._guarded.guard.admits(request.headers):
+            if path not in self._guarded.public:
+                return _NOT_ADMITTED
+            paths = self._guarded.public
         if request.method not in (b"GET", b"HEAD"):
             return HttpResponse(405, b'{"error":"only GET is served here"}\n')
-        path, _, query = request.target.decode("latin-1").partition("?")
-        handler = self._paths.get(path)
+        handler = paths.get(path)
         if handler is not None:
             return await handler()
         # A name may hold any character, so the path is taken apart before it is decoded, and never after.

@@ -40,6 +40,11 @@ class Pages:
         }
 
     @property
+    def public(self) -> Mapping[str, HttpHandler]:
+        """For probes that show no token: whether, not why."""
+        return {"/healthz": self._tell_health, "/readyz": self._tell_readiness}
+
+    @property
     def collections(self) -> Mapping[str, CollectionHandler]:
         return {"/v1/groups": self._show_groups}
 
@@ -86,6 +91,16 @@ class Pages:
         }
         is_ready = self._readiness.is_ready and offline is None
         return _json(200 if is_ready else 503, state)
+
+    async def _tell_health(self) -> HttpResponse:
+        return _status_of(await self._show_health())
+
+    async def _tell_readiness(self) -> HttpResponse:
+        return _status_of(await self._show_readiness())
+
+
+def _status_of(page: HttpResponse) -> HttpResponse:
+    return _json(page.status, {"status": orjson.loads(page.body)["status"]})
 
 
 def _json(status: int, body: object) -> HttpResponse:

@@ -21,7 +21,8 @@ METRICS_URL_OPTION: Final = click.option(
     envvar="MILLRACE_METRICS_URL",
     show_envvar=True,
     metavar="URL",
-    help="The broker's HTTP port, for lag in seconds and the members' health [asked from the broker].",
+    help="The broker's HTTP port, for lag in seconds and the members' health [asked from the broker]. Its "
+    "token is taken from MILLRACE_METRICS_TOKEN, the authority of its certificate from MILLRACE_METRICS_CA.",
 )
 
 

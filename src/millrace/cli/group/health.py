@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,6 +19,10 @@ from millrace.cli.options import BrokerAddress
 
 TIMEOUT_S: Final = 5.0
 LISTENER_SETTING: Final = "metrics.listener"
+TLS_SETTING: Final = "metrics.ssl.keystore.location"
+TOKEN_VARIABLE: Final = "MILLRACE_METRICS_TOKEN"
+"""In the environment, not among the arguments, which everybody on the machine can read."""
+AUTHORITY_VARIABLE: Final = "MILLRACE_METRICS_CA"
 
 
 def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState) -> str | None:
@@ -27,14 +33,15 @@ def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState)
         entries = settings.describe(admin, broker, settings.broker_resource(state.coordinator_id))
     except clients.RequestFailed:
         return None
-    listener = next((entry.value for entry in entries if entry.name == LISTENER_SETTING), None)
+    values = {entry.name: entry.value for entry in entries}
+    listener = values.get(LISTENER_SETTING)
     if not listener:
         return None
     # A listener without a host means all interfaces too.
     host, port = clients.split_host_port(f"0.0.0.0{listener}" if listener.startswith(":") else listener)
     # A broker that listens everywhere is reached where its clients reach it.
     own_host = state.coordinator_host if host in ("0.0.0.0", "::") else host
-    return f"http://{own_host}:{port}" if port else None
+    return f"http{'s' if values.get(TLS_SETTING) else ''}://{own_host}:{port}" if port else None
 
 
 def with_health(state: GroupState, url: str | None) -> GroupState:
@@ -63,8 +70,13 @@ def with_health(state: GroupState, url: str | None) -> GroupState:
 
 def _fetched(url: str, group: str) -> dict[str, Any] | None:
     address = f"{url.rstrip('/')}/v1/groups/{urllib.parse.quote(group, safe='')}"
+    token = os.environ.get(TOKEN_VARIABLE)
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as response:
+        trusted = None
+        if address.startswith("https:"):
+            trusted = ssl.create_default_context(cafile=os.environ.get(AUTHORITY_VARIABLE))
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trusted) as response:
             document: dict[str, Any] = orjson.loads(response.read())
             return document
     except (urllib.error.URLError, OSError, orjson.JSONDecodeError):

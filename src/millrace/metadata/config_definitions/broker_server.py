@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.metadata.config_definitions.broker_security import secret
 from millrace.metadata.config_definitions.model import (
     INT_MAX,
     Check,
@@ -242,6 +243,32 @@ _OPERATION: Final = (
         doc="The host:port of the HTTP server for /metrics, /healthz, /readyz and /v1/groups. Empty switches "
         "it off, port 0 takes any free port.",
         valid=Check(_is_host_port, "host:port, or empty"),
+    ),
+    Setting(
+        name="metrics.ssl.keystore.location",
+        type=_STRING,
+        default=None,
+        doc="A PEM file with a private key and its chain of certificates: with it the HTTP server speaks TLS "
+        "and nothing else. It is looked at every ten seconds.",
+    ),
+    secret("metrics.ssl.key.password", "The password of an encrypted key in metrics.ssl.keystore.location."),
+    secret(
+        "metrics.auth.token",
+        "The token that readers of the HTTP server show, as Authorization: Bearer. Without one, and without "
+        "metrics.auth.token.file, everybody who reaches the port may read.",
+    ),
+    Setting(
+        name="metrics.auth.token.file",
+        type=_STRING,
+        default=None,
+        doc="A file with that token, instead of metrics.auth.token. It is looked at every ten seconds.",
+    ),
+    Setting(
+        name="metrics.auth.probes.open",
+        type=_BOOLEAN,
+        default=True,
+        doc="Whether /healthz and /readyz answer those without the token, with the status alone: the probes "
+        "of Kubernetes could show a token only if it stood in the open in the pod's description.",
     ),
     Setting(
         name="logging.level",

@@ -113,6 +113,17 @@ def test_without_disks_a_broker_is_neither_healthy_nor_ready(world: World) -> No
         assert (status, state["status"], state["reason"]) == (503, "failed", "the disk is gone")
 
 
+def test_those_without_the_token_learn_whether_and_not_why(world: World) -> None:
+    world.open()
+    for path in ("/healthz", "/readyz"):
+        assert orjson.loads(asyncio.run(_awaited(world.pages.public[path]())).body).keys() == {"status"}
+    world.fail("/a", "/b")
+    for path in ("/healthz", "/readyz"):
+        response = asyncio.run(_awaited(world.pages.public[path]()))
+        assert (response.status, orjson.loads(response.body)) == (503, {"status": "failed"})
+    assert set(world.pages.public) < set(world.pages.paths)
+
+
 def test_groups_are_listed_described_or_not_there(world: World) -> None:
     world.open()
     assert world.groups() == (200, {"groups": [{"group": "readers"}], "has_more": False})

@@ -65,6 +65,19 @@ def test_the_port_is_the_one_that_the_coordinator_names(
     assert discovered_url(nobody, ADDRESS, STATE) == url
 
 
+def test_a_port_with_a_certificate_is_asked_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def describe(*_: object) -> list[Setting]:
+        values = {"metrics.listener": "h:9644", "metrics.ssl.keystore.location": "/etc/store.pem"}
+        return [
+            Setting(name=name, value=value, source="DEFAULT", read_only=True, sensitive=False)
+            for name, value in values.items()
+        ]
+
+    monkeypatch.setattr(settings, "describe", describe)
+    nobody: Any = None
+    assert discovered_url(nobody, ADDRESS, STATE) == "https://h:9644"
+
+
 def test_a_broker_that_does_not_tell_its_settings_has_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> list[Setting]:
         raise clients.RequestFailed("not allowed")
@@ -81,13 +94,17 @@ def test_what_the_port_tells_is_added_to_partitions_and_members(monkeypatch: pyt
         "members": [{"member_id": "m1", "last_heartbeat_ms": 7, "last_fetch_ms": None}],
     }
 
-    def urlopen(address: str, timeout: float) -> io.BytesIO:
-        asked.append(address)
+    def urlopen(request: urllib.request.Request, timeout: float, context: object) -> io.BytesIO:
+        asked.append((request.full_url, request.get_header("Authorization")))
         return io.BytesIO(orjson.dumps(document))
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    monkeypatch.delenv("MILLRACE_METRICS_TOKEN", raising=False)
     state = with_health(STATE, "http://h2:9644/")
-    assert asked == ["http://h2:9644/v1/groups/my%2Fgroup"]
+    assert asked == [("http://h2:9644/v1/groups/my%2Fgroup", None)]
+    monkeypatch.setenv("MILLRACE_METRICS_TOKEN", "geheim")
+    with_health(STATE, "https://h2:9644")
+    assert asked[1:] == [("https://h2:9644/v1/groups/my%2Fgroup", "Bearer geheim")]
     assert [each.lag_ms for each in state.partitions] == [1_500, None]
     assert [(each.heartbeat_ms, each.fetch_ms, each.commit_ms) for each in state.members] == [
         (7, None, None),
@@ -97,7 +114,7 @@ def test_what_the_port_tells_is_added_to_partitions_and_members(monkeypatch: pyt
 
 @pytest.mark.parametrize("answer", [urllib.error.URLError("refused"), TimeoutError(), b"no json"])
 def test_without_an_answer_all_else_is_shown(answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    def urlopen(_address: str, timeout: float) -> io.BytesIO:
+    def urlopen(_request: object, timeout: float, context: object) -> io.BytesIO:
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, bytes)
