@@ -10,6 +10,7 @@ from millrace.broker.handlers.cluster.answer_cache import AnswerCache
 from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.deadlines import Deadlines
 from millrace.broker.network.recognition import Recognition
+from millrace.broker.network.throttling import Throttling
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.ids import NodeId
 from millrace.security.acls.decisions import Access
@@ -81,6 +82,8 @@ class Services:
     """None where there is only one broker."""
     access: Access = field(default_factory=Access)
     """The rules of this moment on who may do what."""
+    throttling: Throttling = field(default_factory=Throttling)
+    """What clients may take of this broker."""
     wakeups: Wakeups = field(default_factory=Wakeups)
     deadlines: Deadlines = field(default_factory=Deadlines)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)

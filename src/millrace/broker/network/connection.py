@@ -19,20 +19,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.broker.network.context import Endpoint, RequestContext
-from millrace.broker.network.first_bytes import hint_from
 from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, answer_bytes
 from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
+from millrace.broker.network.refusals import api_refusal, failure, frame_refusal
 from millrace.broker.network.requests import NO_BYTES, SLOTS_MAX, SLOTS_RESUME, Request, Slot
 from millrace.core.override import override
 from millrace.security.acls.decisions import Decisions
 from millrace.security.principals import NOBODY, Identity
-from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
 
 if TYPE_CHECKING:
     from millrace.broker.handlers.produce.refused_batches import RefusedBatches
     from millrace.broker.network.dispatch import Route
     from millrace.broker.network.server import Server
+    from millrace.broker.network.throttling import ClientThrottle
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_bytes_max",
         "_handling",
         "_held_bytes",
-        "_is_busy",
+        "_holds",
         "_is_closing",
         "_is_full",
         "_own",
@@ -65,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_shared",
         "_slots",
         "_spare_request",
+        "_throttling",
         "_transport",
         "_waits_for_memory",
         "_wakeups",
@@ -80,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         "idle_since",
         "is_last_frame",
         "loop",
+        "metered_id",
         "on_close",
         "out",
         "recognised",
@@ -87,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         "services",
         "shape_size",
         "start_task",
+        "throttle",
         "ticks",
         "was_active",
     )
@@ -96,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._routes = server.dispatcher.routes
         self.services = server.services
         self._wakeups = server.services.wakeups
+        self._throttling = server.services.throttling
         self.loop = server.loop
         self.ticks = server.ticks
         self.start_task = server.start_task
@@ -108,7 +112,8 @@ class Connection(asyncio.BufferedProtocol):
         """Of a request that was answered at once: it serves the next one of the same kind."""
         self._answers: list[bytes] = []
         self._handling = False
-        self._is_busy = False
+        self._holds = 0
+        """Reasons to handle no further request: a coroutine that is at work, a client that is muted."""
         self._is_closing = False
         self._held_bytes = 0
         self._is_full = False
@@ -123,6 +128,10 @@ class Connection(asyncio.BufferedProtocol):
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
         """What the client calls itself: what the last request said that a general handler served."""
+        self.throttle: ClientThrottle | None = None
+        """What its client is charged with; None if nothing limits it."""
+        self.metered_id: bytes | memoryview | None = None
+        """The client id by which its limits were looked up; None if they were not, or are others now."""
         self.recognised = server.services.recognition.enter(None)
         """What it may ask again: where there are permissions, that of those who may do the same."""
         self.shape_size = 0
@@ -170,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.clear()
         if self._held_bytes:
             self._release(self._held_bytes)
+        if self.metered_id is not None:
+            self._throttling.leave(self)
         self.recognised.forget(self)
         self.services.recognition.leave(self.recognised)
         callbacks, self.on_close = self.on_close, {}
@@ -181,6 +192,8 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated_as(self, identity: Identity) -> None:
         """The client has shown who it is. What it was allowed as somebody else counts no more."""
         self.decisions.authenticated_as(identity)
+        # Its limits are those of another user now.
+        self.metered_id = None
         self.recognised.forget(self)
         self.services.recognition.leave(self.recognised)
         self.recognised = self.services.recognition.enter(self.decisions.asker)
@@ -241,16 +254,17 @@ class Connection(asyncio.BufferedProtocol):
             self._server.before_requests()
         position = 0
         self._handling = True
-        wakeups = self._wakeups
+        wakeups, throttling = self._wakeups, self._throttling
         is_within_another = wakeups.begin_read()
         try:
-            while end - position >= 4 and not self._is_busy and not self._is_closing:
+            while end - position >= 4 and not self._holds and not self._is_closing:
                 (size,) = _read_length(buffer, position)
                 start = position + 4
                 stop = start + size
                 if stop > end or not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
-                    if self._is_refused(buffer[position:end], size):
-                        return end
+                    reason = frame_refusal(self._server, buffer[position:end], size)
+                    if reason is not None:
+                        self.abort(reason)
                     break
                 position = stop
                 self.frames_count += 1
@@ -265,6 +279,8 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 start += REQUEST_HEAD_SIZE
                 body = start + client_id_size
+                if throttling.is_active and buffer[start:body] != self.metered_id:
+                    throttling.look_up(self, bytes(buffer[start:body]))
                 flexible = route.flexible_request
                 if client_id_size >= 0 and flexible and body < stop and buffer[body] == 0:
                     body += 1
@@ -292,12 +308,14 @@ class Connection(asyncio.BufferedProtocol):
                         route.version, client_id, self.endpoint, self.services, self.decisions
                     )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
+                if self.throttle is not None:
+                    self.throttle.handled(started)
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()
                     break
             return position
         except Exception as error:  # noqa: BLE001 - the edge of a request: what is not expected is logged there
-            self._fail(error)
+            self.abort(failure(self._server, error, self.endpoint.peer_host))
             return end
         finally:
             self._handling = False
@@ -305,34 +323,6 @@ class Connection(asyncio.BufferedProtocol):
                 wakeups.let_leave(self, is_within_another)
             elif self._answers:
                 self.send_answers()
-
-    def _is_refused(self, received: memoryview, size: int) -> bool:
-        """Whether a frame of that size, of which so much has come, ends the connection. Its header decides,
-        before its body is waited for."""
-        if not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
-            self._server.count_refused("frame_size")
-            allowed = f"allowed are {REQUEST_HEAD_SIZE} to {self._frame_bytes_max} bytes"
-            self.abort(f"a frame of {size} bytes: {hint_from(bytes(received[:4])) or allowed}")
-            return True
-        if len(received) >= 4 + REQUEST_HEAD_SIZE:
-            key, version, _, _ = _read_head(received, 4)
-            if not self._server.is_servable(key, version):
-                self._refuse_api(key, version)
-                return True
-        return False
-
-    def _fail(self, error: Exception) -> None:
-        """End the connection: a request of its cannot be handled."""
-        if isinstance(error, MalformedRequest):
-            self._server.count_refused("malformed")
-            self.abort(f"malformed request: {error}")
-        elif isinstance(error, OutgoingFailed):
-            self.abort(str(error))
-        else:
-            peer = {"peer": self.endpoint.peer_host}
-            log.error("a request could not be handled", exc_info=error, extra=peer)
-            self._server.count_refused("failed")
-            self.abort("internal error")
 
     def _first_route(self, buffer: memoryview, start: int) -> Route | None:
         """The route of a request whose kind was not asked for before; None if there is none, and that is
@@ -342,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         if route is None:
             answer = self._server.answer_unserved(key, version, correlation_id)
             if answer is None:
-                self._refuse_api(key, version)
+                self.abort(api_refusal(self._server, key, version))
             else:
                 self.complete(Slot(self), answer)
         return route
@@ -354,6 +344,8 @@ class Connection(asyncio.BufferedProtocol):
             self.run_ordered(self._answer_when_there(request, response))
             return
         route = request.route
+        if self.throttle is not None:
+            self.throttle.owe(getattr(response, "throttle_time_ms", 0))
         # A handler may keep the bytes of an answer that is asked for often.
         body = response if isinstance(response, bytes) else route.encode(response)
         route.stats.record(self.ticks() - request.started)
@@ -368,12 +360,21 @@ class Connection(asyncio.BufferedProtocol):
     def run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine for the request that is being handled; the requests behind it wait until it
         ends."""
-        self._is_busy = True
+        self.hold()
         self._spare_request = None
-        self._pause_reading()
-        self.start_task(self._run_ordered(work))
+        self.start_task(self._run_ordered(work if self.throttle is None else self.throttle.timed(work)))
 
-    async def _run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
+    def hold(self) -> None:
+        """Handle and read nothing more until `let_go` was called as often as this."""
+        self._holds += 1
+        self._pause_reading()
+
+    def let_go(self) -> None:
+        """One reason less to wait: go on, if there is no other."""
+        self._holds -= 1
+        self._continue()
+
+    async def _run_ordered(self, work: Awaitable[None]) -> None:
         try:
             await work
         except Exception:
@@ -383,19 +384,18 @@ class Connection(asyncio.BufferedProtocol):
             self._server.count_refused("failed")
             self.abort("internal error")
             return
-        self._is_busy = False
         # Nothing was read that would send the answers on its way out.
         self.send_answers()
-        self._continue()
+        self.let_go()
 
     def _continue(self) -> None:
         """Handle the frames that had to wait, then read on."""
-        if self._is_closing or self._is_busy or self._handling or self._is_full:
+        if self._is_closing or self._holds or self._handling or self._is_full:
             return
         if self._own is not None and self._filled:
             self._handle_own()
         if (
-            not self._is_busy
+            not self._holds
             and not self._is_closing
             and not self._waits_for_memory
             and not self._is_full
@@ -417,6 +417,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a request with a whole frame: in the place that it took, or now, while it is being handled.
         The frame leaves when all earlier ones have left."""
         slots = self._slots
+        if self.throttle is not None and not slot.is_over:
+            response = self.throttle.charge(slot, response)
         if not slot.has_place:
             if not slots:
                 if isinstance(response, bytes):
@@ -510,7 +512,7 @@ class Connection(asyncio.BufferedProtocol):
             needed = min(size + 4, max(2 * left, OWN_BUFFER_MIN_BYTES))
         needed = max(needed, left)
         own = self._own
-        if own is not None and len(own) >= needed and (len(own) > left or self._is_busy):
+        if own is not None and len(own) >= needed and (len(own) > left or self._holds):
             own[:left] = buffer[start:end]
         else:
             room = max(needed, left + 1)
@@ -549,12 +551,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_unfinished_frame(self) -> bool:
         # While reading is paused, it is the broker that waits.
-        return self._filled > 0 and not self._is_busy and not self._reading_paused
+        return self._filled > 0 and not self._holds and not self._reading_paused
 
     @property
     def is_waiting(self) -> bool:
         """Whether a request of this connection is still to be answered: such a connection is not idle."""
-        return self._is_busy or bool(self._slots)
+        return bool(self._holds or self._slots)
 
     def release_idle_buffer(self) -> None:
         """Give back the buffer of a connection that sends nothing at present."""
@@ -570,10 +572,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading_paused and self._transport is not None:
             self._reading_paused = False
             self._transport.resume_reading()
-
-    def _refuse_api(self, key: int, version: int) -> None:
-        self._server.count_refused("api")
-        self.abort(f"api key {key} version {version} is not served here")
 
     def abort(self, reason: str) -> None:
         """End the connection now, and say why in the log."""

@@ -6,11 +6,18 @@ request costs one call. Clients without a limit have no meter and cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from millrace.security.quotas.keys import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 from millrace.security.quotas.precedence import NO_QUOTAS, Bucket, Limit, QuotaTable, share
-from millrace.security.quotas.rates import Rate, bounded_throttle_ms, largest_unthrottled
+from millrace.security.quotas.rates import (
+    KAFKAS_WINDOW,
+    Rate,
+    Window,
+    bounded_throttle_ms,
+    largest_unthrottled,
+)
 from millrace.security.quotas.token_bucket import TokenBucket
 
 METERS_MAX: Final = 50_000
@@ -18,41 +25,85 @@ METERS_MAX: Final = 50_000
 
 
 class Meter:
-    """One measured rate with its bound."""
+    """One measured rate with its bound.
 
-    __slots__ = ("_is_capped", "_rate", "bound")
+    The rate is judged when it can have come to its bound, and at the end of every sample. In between what is
+    recorded is taken from the room that was left, which is the same to the byte and costs less."""
 
-    def __init__(self, bound: float, *, is_capped: bool) -> None:
+    __slots__ = ("_is_capped", "_last_ms", "_noted", "_rate", "_room", "_sure_until_ms", "_window", "bound")
+
+    def __init__(self, bound: float, *, is_capped: bool, window: Window = KAFKAS_WINDOW) -> None:
         self.bound = bound
         self._is_capped = is_capped
-        self._rate = Rate()
+        self._window = window
+        self._rate = Rate(window)
+        self._room = 0.0
+        self._noted = 0.0
+        """What was taken from the room and is not yet in the rate, the last of it at `_last_ms`."""
+        self._last_ms = 0
+        self._sure_until_ms = 0
 
     @property
     def largest_unthrottled(self) -> float:
         """What a fetch may take at once: more would be throttled for sure, and could never be had."""
-        return largest_unthrottled(self.bound)
+        return largest_unthrottled(self.bound, self._window)
 
     def record(self, value: float, now_ms: int) -> int:
         """Count something, and return for how many ms the client has to be silent; 0 within the bound."""
+        if value <= self._room and now_ms < self._sure_until_ms:
+            self._room -= value
+            self._noted += value
+            self._last_ms = now_ms
+            return 0
+        self._note()
         rate = self._rate
         rate.record(value, now_ms)
         throttle_ms = rate.throttle_ms(self.bound, now_ms)
-        return bounded_throttle_ms(throttle_ms) if self._is_capped else throttle_ms
+        self._room, self._sure_until_ms = rate.room(self.bound, now_ms)
+        return bounded_throttle_ms(throttle_ms, self._window) if self._is_capped else throttle_ms
 
     def take_back(self, value: float, now_ms: int) -> None:
         """What was recorded did not happen: the answer goes without its records."""
+        self._note()
         self._rate.record(-value, now_ms)
 
+    def change_bound(self, bound: float) -> None:
+        """Judge by another bound from now on. What was recorded stays."""
+        if bound != self.bound:
+            self._note()
+            self.bound = bound
+
+    @property
+    def sum(self) -> float:
+        """All that counts at present."""
+        return self._rate.sum + self._noted
+
+    def per_second(self, now_ms: int) -> float:
+        """The rate of this moment."""
+        self._note()
+        return self._rate.per_second(now_ms)
+
     def is_silent(self, now_ms: int) -> bool:
+        self._note()
         return self._rate.is_silent(now_ms)
+
+    def _note(self) -> None:
+        """Enter into the rate what was noted, and judge anew next time."""
+        if self._noted:
+            self._rate.record(self._noted, self._last_ms)
+            self._noted = 0.0
+        self._sure_until_ms = 0
 
 
 class Meters:
     """All meters of a broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: Window = KAFKAS_WINDOW, mutations_window: Window = KAFKAS_WINDOW) -> None:
+        """`mutations_window`: how much of a `controller_mutation_rate` can be saved up."""
         self.table: QuotaTable = NO_QUOTAS
         """Whoever kept a meter asks again when this is another object."""
+        self._window = window
+        self._mutations_window = mutations_window
         self._brokers = 1
         self._meters: dict[tuple[str, Bucket], Meter] = {}
         self._buckets: dict[Bucket, TokenBucket] = {}
@@ -84,7 +135,7 @@ class Meters:
                 self._buckets = {
                     place: found for place, found in self._buckets.items() if not found.is_full(now_ms)
                 }
-            bucket = self._buckets[limit.bucket] = TokenBucket(rate, now_ms)
+            bucket = self._buckets[limit.bucket] = TokenBucket(rate, now_ms, self._mutations_window)
         elif bucket.rate != rate:
             bucket.change_rate(rate, now_ms)
         return bucket
@@ -100,6 +151,12 @@ class Meters:
                 self._meters = {
                     kept: found for kept, found in self._meters.items() if not found.is_silent(now_ms)
                 }
-            meter = self._meters[place] = Meter(bound, is_capped=key == REQUEST_PERCENTAGE)
-        meter.bound = bound
+            meter = Meter(bound, is_capped=key == REQUEST_PERCENTAGE, window=self._window)
+            self._meters[place] = meter
+        meter.change_bound(bound)
         return meter
+
+    def figures(self, now_ms: int) -> Iterator[tuple[str, Bucket, float, float]]:
+        """What is measured, who shares it, the rate of this moment and its bound; for metrics."""
+        for (key, bucket), meter in self._meters.items():
+            yield key, bucket, meter.per_second(now_ms), meter.bound

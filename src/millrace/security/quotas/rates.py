@@ -10,23 +10,57 @@ Times are milliseconds of any clock that does not go back, given by the caller.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 SAMPLES: Final = 11
-"""Ten whole ones and the present one: `quota.window.num`."""
+"""Ten whole ones and the present one."""
 SAMPLE_MS: Final = 1_000
-"""`quota.window.size.seconds`."""
 WINDOW_MS: Final = SAMPLES * SAMPLE_MS
-_WHOLE_MS: Final = (SAMPLES - 1) * SAMPLE_MS
+
+
+class Window(NamedTuple):
+    """Over which time rates are taken: so many samples, of which the last is the present one."""
+
+    samples: int = SAMPLES
+    """`quota.window.num`."""
+    sample_ms: int = SAMPLE_MS
+    """`quota.window.size.seconds`."""
+
+    @property
+    def whole_ms(self) -> int:
+        """What the samples before the present one cover; one at least."""
+        return max(self.samples - 1, 1) * self.sample_ms
+
+    @property
+    def all_ms(self) -> int:
+        return self.samples * self.sample_ms
+
+
+KAFKAS_WINDOW: Final = Window()
 
 
 class Rate:
     """What was counted of late. The usual call touches the present sample alone, whatever the window
     holds."""
 
-    __slots__ = ("_counts", "_current", "_lasts", "_oldest_ms", "_purge_ms", "_starts", "_sum")
+    __slots__ = (
+        "_all_ms",
+        "_counts",
+        "_current",
+        "_lasts",
+        "_oldest_ms",
+        "_purge_ms",
+        "_sample_ms",
+        "_samples",
+        "_starts",
+        "_sum",
+        "_whole_ms",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, window: Window = KAFKAS_WINDOW) -> None:
+        self._samples, self._sample_ms = window
+        self._whole_ms = window.whole_ms
+        self._all_ms = window.all_ms
         self._starts: list[int] = []
         self._lasts: list[int] = []
         """When something was last recorded in each sample."""
@@ -43,12 +77,17 @@ class Rate:
         is answered without records."""
         if not self._starts:
             self._append(now_ms)
-        if now_ms - self._starts[self._current] >= SAMPLE_MS:
+        if now_ms - self._starts[self._current] >= self._sample_ms:
             self._advance(now_ms)
         current = self._current
         self._counts[current] += value
         self._lasts[current] = now_ms
         self._sum += value
+
+    @property
+    def sum(self) -> float:
+        """What was counted, as of the last question."""
+        return self._sum
 
     def per_second(self, now_ms: int) -> float:
         window_ms = self.window_ms(now_ms)
@@ -61,9 +100,9 @@ class Rate:
         if now_ms >= self._purge_ms:
             self._purge(now_ms)
         elapsed_ms = now_ms - self._oldest_ms
-        if elapsed_ms < _WHOLE_MS:
+        if elapsed_ms < self._whole_ms:
             # Seconds that were not measured count as empty ones.
-            elapsed_ms += _WHOLE_MS - elapsed_ms // SAMPLE_MS * SAMPLE_MS
+            elapsed_ms += self._whole_ms - elapsed_ms // self._sample_ms * self._sample_ms
         return elapsed_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
@@ -74,9 +113,15 @@ class Rate:
             return 0
         return math.floor((observed - bound) / bound * window_ms + 0.5)
 
+    def room(self, bound: float, now_ms: int) -> tuple[float, int]:
+        """What can still be recorded within the bound, and until when that is sure: the present sample ends
+        then, or an old one stops to count. Time alone only makes it more."""
+        room = bound * self.window_ms(now_ms) / 1000 - self._sum
+        return room, min(self._starts[self._current] + self._sample_ms, self._purge_ms)
+
     def is_silent(self, now_ms: int) -> bool:
         """Whether nothing that was recorded counts any more."""
-        return not self._lasts or now_ms - self._lasts[self._current] >= WINDOW_MS
+        return not self._lasts or now_ms - self._lasts[self._current] >= self._all_ms
 
     def _append(self, now_ms: int) -> None:
         self._starts.append(now_ms)
@@ -84,11 +129,11 @@ class Rate:
         self._counts.append(0.0)
         if len(self._starts) == 1:
             self._oldest_ms = now_ms
-            self._purge_ms = now_ms + WINDOW_MS
+            self._purge_ms = now_ms + self._all_ms
 
     def _advance(self, now_ms: int) -> None:
         """Begin the next sample. There is one more than counts: the oldest may reach into the window."""
-        self._current = (self._current + 1) % (SAMPLES + 1)
+        self._current = (self._current + 1) % (self._samples + 1)
         if self._current == len(self._starts):
             self._append(now_ms)
         else:
@@ -97,7 +142,7 @@ class Rate:
 
     def _purge(self, now_ms: int) -> None:
         for place, last_ms in enumerate(self._lasts):
-            if now_ms - last_ms >= WINDOW_MS:
+            if now_ms - last_ms >= self._all_ms:
                 self._reset(place, now_ms)
         self._look_over()
 
@@ -107,19 +152,19 @@ class Rate:
 
     def _look_over(self) -> None:
         self._oldest_ms = min(self._starts)
-        self._purge_ms = min(self._lasts) + WINDOW_MS
+        self._purge_ms = min(self._lasts) + self._all_ms
         # Anew from its parts, so that no rounding of additions and subtractions stays for ever.
         self._sum = math.fsum(self._counts)
 
 
-def largest_unthrottled(bound: float) -> float:
+def largest_unthrottled(bound: float, window: Window = KAFKAS_WINDOW) -> float:
     """The most that can be recorded at once without being throttled for sure: what a fetch may take."""
-    return bound * (SAMPLES - 1) * SAMPLE_MS / 1000
+    return bound * window.whole_ms / 1000
 
 
-def bounded_throttle_ms(throttle_ms: int) -> int:
+def bounded_throttle_ms(throttle_ms: int, window: Window = KAFKAS_WINDOW) -> int:
     """At most a sample at a time, as Kafka has it for request time and for connections."""
-    return min(throttle_ms, SAMPLE_MS)
+    return min(throttle_ms, window.sample_ms)
 
 
 def percentage(seconds: float) -> float:

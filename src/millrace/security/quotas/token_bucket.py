@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from millrace.security.quotas.rates import SAMPLE_MS, SAMPLES
+from millrace.security.quotas.rates import KAFKAS_WINDOW, Window
 
-BURST_S: Final = SAMPLES * SAMPLE_MS / 1000
-"""A full bucket holds what comes in so many seconds."""
+BURST_S: Final = KAFKAS_WINDOW.all_ms / 1000
+"""A full bucket holds what comes in so many seconds, where nothing else is set."""
 
 
 class TokenBucket:
     """Full at first. Times are milliseconds of any clock that does not go back."""
 
-    __slots__ = ("_rate", "_tokens", "_updated_ms")
+    __slots__ = ("_burst_s", "_rate", "_tokens", "_updated_ms")
 
-    def __init__(self, rate: float, now_ms: int) -> None:
-        """`rate`: tokens a second."""
+    def __init__(self, rate: float, now_ms: int, window: Window = KAFKAS_WINDOW) -> None:
+        """`rate`: tokens a second; a full bucket holds what comes in a window."""
+        self._burst_s = window.all_ms / 1000
         self._rate = rate
-        self._tokens = rate * BURST_S
+        self._tokens = rate * self._burst_s
         self._updated_ms = now_ms
 
     @property
@@ -34,18 +35,18 @@ class TokenBucket:
 
     def is_full(self, now_ms: int) -> bool:
         """Whether a new bucket would be the same."""
-        return self.tokens(now_ms) >= self._rate * BURST_S
+        return self.tokens(now_ms) >= self._rate * self._burst_s
 
     def change_rate(self, rate: float, now_ms: int) -> None:
         """Another rate from now on. What is left stays, as far as the bucket holds it."""
         self.tokens(now_ms)
         self._rate = rate
-        self._tokens = min(self._tokens, rate * BURST_S)
+        self._tokens = min(self._tokens, rate * self._burst_s)
 
     def tokens(self, now_ms: int) -> float:
         """What is left; less than nothing is a debt."""
         came = self._rate * (now_ms - self._updated_ms) / 1000
-        self._tokens = min(self._rate * BURST_S, self._tokens + came)
+        self._tokens = min(self._rate * self._burst_s, self._tokens + came)
         self._updated_ms = now_ms
         return self._tokens
 

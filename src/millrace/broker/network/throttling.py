@@ -1,0 +1,346 @@
+"""Quotas as connections feel them: what each request is charged with, and the silence after too many.
+
+Every answer of a connection passes `Connection.complete`, whichever way its request took, and there it is
+charged. A client that is over its quota is answered at once and told for how long (`throttle_time_ms`); then
+nothing more is read from it for that long, whether or not it keeps to it. What a client sends without an
+answer (acks=0) is charged as well, and only the silence follows.
+
+A connection looks up its limits with its first request, by its user and its client id, and again when one of
+these changes, or any limit does. Clients that nothing limits have no `ClientThrottle`: their requests are
+served as if there were no quotas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+from millrace.broker.network.outgoing import Chunk
+from millrace.broker.network.requests import Request, Slot
+from millrace.core.override import override
+from millrace.security.quotas.keys import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from millrace.security.quotas.meters import Meter, Meters
+from millrace.security.quotas.rates import KAFKAS_WINDOW, Window, percentage
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.framing import REQUEST_HEAD_SIZE
+from millrace.wire.throttle_times import told, told_in_chunks
+
+if TYPE_CHECKING:
+    from millrace.broker.network.connection import Connection
+    from millrace.security.quotas.precedence import QuotaTable
+    from millrace.security.quotas.token_bucket import TokenBucket
+
+T = TypeVar("T")
+
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+EXEMPT: Final = frozenset({int(ApiKey.WRITE_TXN_MARKERS)})
+"""What brokers ask of each other counts for nobody's request time. Fetches of followers are served by a
+connection that is exempt as a whole."""
+LABELS_MAX: Final = 1_000
+"""Clients whose throttling is told one by one; those behind them are told together."""
+OTHERS: Final = ("", "", "")
+
+
+class Whom(NamedTuple):
+    """Whose throttling is counted."""
+
+    quota: str
+    user: str
+    client_id: str
+
+
+class Throttled:
+    """How often and how long somebody was throttled."""
+
+    __slots__ = ("count", "sum_ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum_ms = 0
+
+
+class ClientThrottle:
+    """What one connection is charged with, and its silence."""
+
+    __slots__ = (
+        "_billed_until",
+        "_connection",
+        "_fetched",
+        "_header_bytes",
+        "_mute",
+        "_muted_until",
+        "_owed_ms",
+        "_owed_quota",
+        "_produced",
+        "_requests",
+        "_throttling",
+        "_unbilled_s",
+        "client_id",
+        "user",
+    )
+
+    def __init__(
+        self,
+        throttling: Throttling,
+        connection: Connection,
+        user: str,
+        client_id: str,
+        meters: tuple[tuple[Meter, ...], tuple[Meter, ...], tuple[Meter, ...]],
+    ) -> None:
+        """`meters`: of bytes produced, of bytes fetched, and of the time that requests take; each of the
+        client and of its tenant, as far as there are any."""
+        self._throttling = throttling
+        self._connection = connection
+        self.user = user
+        self.client_id = client_id
+        self._produced, self._fetched, self._requests = meters
+        self._header_bytes = REQUEST_HEAD_SIZE + len(client_id.encode())
+        self._owed_ms = 0
+        self._owed_quota = ""
+        self._unbilled_s = 0.0
+        """Time spent for requests that have not been answered."""
+        self._billed_until = 0.0
+        self._mute: asyncio.TimerHandle | None = None
+        self._muted_until = 0.0
+
+    # Charging.
+
+    def charge(self, slot: Slot, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
+        """Charge the client with a request that is being answered. Returns the answer, which tells for how
+        long it is to be silent, and lets the silence begin."""
+        if not isinstance(slot, Request):
+            return response
+        route = slot.route
+        throttle_ms, quota = self._owed_ms, self._owed_quota
+        self._owed_ms = 0
+        if route.key == _PRODUCE and self._produced:
+            now_ms = round(self._connection.ticks() * 1000)
+            size_bytes = slot.stop - slot.body + self._header_bytes + route.flexible_request
+            for meter in self._produced:
+                ms = meter.record(size_bytes, now_ms)
+                if ms > throttle_ms:
+                    throttle_ms, quota = ms, PRODUCER_BYTE_RATE
+        if self._requests:
+            ms = self._charge_time(slot)
+            if ms > throttle_ms:
+                throttle_ms, quota = ms, REQUEST_PERCENTAGE
+        if not throttle_ms:
+            return response
+        self.mute(throttle_ms, quota)
+        if isinstance(response, bytes):
+            return told(route.key, route.version, response, throttle_ms)
+        return told_in_chunks(route.key, route.version, response, throttle_ms)
+
+    def charge_unanswered(self, request: Request) -> None:
+        """The same for a produce that nobody waits for: its client learns only by being muted."""
+        throttle_ms = 0
+        now_ms = self.now_ms
+        size_bytes = request.stop - request.body + self._header_bytes + request.route.flexible_request
+        for meter in self._produced:
+            throttle_ms = max(throttle_ms, meter.record(size_bytes, now_ms))
+        if throttle_ms:
+            self.mute(throttle_ms, PRODUCER_BYTE_RATE)
+
+    def holds_back(self, size_bytes: int) -> bool:
+        """Whether an answer with so many bytes of records has to go without them. If not, they are counted.
+
+        The first bytes after a silence of a whole window always leave, however many they are: a batch that
+        is larger than the quota of a window would never reach its consumer else. The silence is longer."""
+        throttle_ms = 0
+        now_ms = round(self._connection.ticks() * 1000)
+        for meter in self._fetched:
+            throttle_ms = max(throttle_ms, meter.record(size_bytes, now_ms))
+        if not throttle_ms:
+            return False
+        self.owe(throttle_ms, CONSUMER_BYTE_RATE)
+        if all(meter.sum <= size_bytes for meter in self._fetched):
+            return False
+        for meter in self._fetched:
+            meter.take_back(size_bytes, now_ms)
+        return True
+
+    @property
+    def fetch_bytes_max(self) -> float | None:
+        """The most that a fetch may ask for; None if there is no bound."""
+        return min((meter.largest_unthrottled for meter in self._fetched), default=None)
+
+    def owe(self, throttle_ms: int, quota: str = CONTROLLER_MUTATION_RATE) -> None:
+        """Have the next answer, which is the one that is being made, followed by this silence at least."""
+        if throttle_ms > self._owed_ms:
+            self._owed_ms = throttle_ms
+            self._owed_quota = quota
+
+    def mutations(self) -> TokenBucket | None:
+        """What changes of the cluster are taken from; None without a limit."""
+        return self._throttling.mutations_of(self.user, self.client_id, self.now_ms)
+
+    @property
+    def now_ms(self) -> int:
+        return round(self._connection.ticks() * 1000)
+
+    # Time.
+
+    def handled(self, started: float) -> None:
+        """A request was handled, as far as that was possible at once."""
+        if self._requests:
+            now = self._connection.ticks()
+            self._unbilled_s += now - max(started, self._billed_until)
+            self._billed_until = now
+
+    def timed(self, work: Awaitable[T]) -> Awaitable[T]:
+        """The same work, whose time on the loop is counted. What it waits for costs nobody else anything."""
+        return _Timed(work, self) if self._requests else work
+
+    def spent(self, seconds: float) -> None:
+        self._unbilled_s += seconds
+
+    def ticks(self) -> float:
+        return self._connection.ticks()
+
+    def _charge_time(self, request: Request) -> int:
+        if int(request.route.key) in EXEMPT:
+            self._unbilled_s = 0.0
+            return 0
+        now = self._connection.ticks()
+        if not request.has_place:
+            # It is answered while it is handled.
+            self._unbilled_s += now - max(request.started, self._billed_until)
+            self._billed_until = now
+        spent_s, self._unbilled_s = self._unbilled_s, 0.0
+        now_ms = round(now * 1000)
+        return max(meter.record(percentage(spent_s), now_ms) for meter in self._requests)
+
+    # Silence.
+
+    @property
+    def is_muted(self) -> bool:
+        return self._mute is not None
+
+    def mute(self, throttle_ms: int, quota: str) -> None:
+        """Read nothing from the connection for so long."""
+        self._throttling.count(Whom(quota, self.user, self.client_id), throttle_ms)
+        connection = self._connection
+        until = connection.loop.time() + throttle_ms / 1000
+        if self._mute is None:
+            connection.hold()
+            self._throttling.muted_count += 1
+        elif until <= self._muted_until:
+            return
+        else:
+            self._mute.cancel()
+        self._muted_until = until
+        self._mute = connection.loop.call_later(throttle_ms / 1000, self.unmute)
+
+    def unmute(self) -> None:
+        """Read on, if the connection was muted: its time is over, or other limits count, or it has ended."""
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = None
+            self._throttling.muted_count -= 1
+            self._connection.let_go()
+
+
+class _Timed(Awaitable[T]):
+    """Runs a coroutine's steps and counts the time of each."""
+
+    __slots__ = ("_throttle", "_work")
+
+    def __init__(self, work: Awaitable[T], throttle: ClientThrottle) -> None:
+        self._work = work
+        self._throttle = throttle
+
+    @override
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = self._work.__await__()
+        ticks = self._throttle.ticks
+        raised: BaseException | None = None
+        while True:
+            started = ticks()
+            try:
+                waits_for = next(steps) if raised is None else steps.throw(raised)
+            except StopIteration as end:
+                return cast("T", end.value)
+            finally:
+                self._throttle.spent(ticks() - started)
+            raised = None
+            try:
+                yield waits_for
+            except BaseException as error:  # noqa: BLE001 - it is for the work, whatever it is
+                raised = error
+
+
+class Throttling:
+    """The limits of a broker's clients. Whoever follows the metadata replaces them."""
+
+    def __init__(self) -> None:
+        self.is_active = False
+        """Whether anybody is limited at all."""
+        self.muted_count = 0
+        self.counts: dict[tuple[str, str, str], Throttled] = {}
+        """How often and how long clients were throttled, by `Whom`."""
+        self._meters = Meters()
+        self._known: dict[Connection, None] = {}
+        """Connections that have looked up their limits."""
+
+    def set_windows(self, window: Window = KAFKAS_WINDOW, mutations: Window = KAFKAS_WINDOW) -> None:
+        """Measure over these windows, from an empty start."""
+        table = self._meters.table
+        self._meters = Meters(window, mutations)
+        self.replace(table)
+
+    def replace(self, table: QuotaTable, *, brokers: int = 1) -> None:
+        """Limit by this table from now on. Everybody looks up their limits anew; who is muted is let go, and
+        is muted again with the next request if it is still too much."""
+        self._meters.replace(table, brokers=brokers)
+        self.is_active = len(table) > 0
+        known, self._known = self._known, {}
+        for connection in known:
+            self._forget(connection)
+
+    def look_up(self, connection: Connection, client_id: bytes) -> None:
+        """A connection says that this is its client id: find out what limits it."""
+        self._forget(connection)
+        connection.metered_id = client_id
+        self._known[connection] = None
+        user = connection.decisions.identity.principal.name
+        name = client_id.decode(errors="replace")
+        now_ms = round(connection.ticks() * 1000)
+        meters = tuple(
+            tuple(self._found(key, user, name, now_ms))
+            for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+        )
+        if any(meters) or self._meters.mutations_of(user, name, now_ms) is not None:
+            connection.throttle = ClientThrottle(self, connection, user, name, cast("Any", meters))
+
+    def leave(self, connection: Connection) -> None:
+        """The connection has ended, or is a broker's, which nothing limits."""
+        self._forget(connection)
+        self._known.pop(connection, None)
+
+    def mutations_of(self, user: str, client_id: str, now_ms: int) -> TokenBucket | None:
+        return self._meters.mutations_of(user, client_id, now_ms)
+
+    def count(self, whom: Whom, throttle_ms: int) -> None:
+        counted = self.counts.get(whom)
+        if counted is None:
+            place = whom if len(self.counts) < LABELS_MAX else (whom.quota, *OTHERS[1:])
+            counted = self.counts.setdefault(place, Throttled())
+        counted.count += 1
+        counted.sum_ms += throttle_ms
+
+    def _found(self, key: str, user: str, client_id: str, now_ms: int) -> Generator[Meter, None, None]:
+        meter = self._meters.of_client(key, user, client_id, now_ms)
+        if meter is not None:
+            yield meter
+
+    def _forget(self, connection: Connection) -> None:
+        connection.metered_id = None
+        throttle, connection.throttle = connection.throttle, None
+        if throttle is not None:
+            throttle.unmute()
