@@ -192,8 +192,8 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated_as(self, identity: Identity) -> None:
         """The client has shown who it is. What it was allowed as somebody else counts no more."""
         self.decisions.authenticated_as(identity)
-        # Its limits are those of another user now.
-        self.metered_id = None
+        if self.metered_id is not None:
+            self._throttling.leave(self)
         self.recognised.forget(self)
         self.services.recognition.leave(self.recognised)
         self.recognised = self.services.recognition.enter(self.decisions.asker)
@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
                         client_id = str(buffer[start : start + client_id_size], "utf-8", "replace")
                     self.client_id = client_id
                     context = RequestContext(
-                        route.version, client_id, self.endpoint, self.services, self.decisions
+                        route.version, client_id, self.endpoint, self.services, self.decisions, self.throttle
                     )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
                 if self.throttle is not None:

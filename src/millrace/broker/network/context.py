@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millrace.broker.handlers.services import Services
+    from millrace.broker.network.throttling import ClientThrottle
     from millrace.security.acls.decisions import Decisions
 
 
@@ -31,3 +32,5 @@ class RequestContext:
     services: Services
     decisions: Decisions
     """Who asks, and what they may do now."""
+    throttle: ClientThrottle | None = None
+    """What they are charged with; None if nothing limits them."""

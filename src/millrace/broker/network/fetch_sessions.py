@@ -170,6 +170,10 @@ class FetchSessions:
             and target in targets.values()
         )
 
+    def end(self, session: FetchSession) -> None:
+        """Forget a session that its client was not told of."""
+        self._sessions.pop(session.session_id, None)
+
     def _plan_full(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
         self._sessions.pop(request.session_id, None)
         targets: dict[TargetKey, FetchTarget] = {}

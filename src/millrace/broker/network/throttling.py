@@ -81,6 +81,7 @@ class ClientThrottle:
         "_requests",
         "_throttling",
         "_unbilled_s",
+        "_working_since",
         "client_id",
         "user",
     )
@@ -106,6 +107,8 @@ class ClientThrottle:
         self._unbilled_s = 0.0
         """Time spent for requests that have not been answered."""
         self._billed_until = 0.0
+        self._working_since: float | None = None
+        """Since when a coroutine of the connection has the loop; None while none has."""
         self._mute: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
 
@@ -197,20 +200,24 @@ class ClientThrottle:
         """The same work, whose time on the loop is counted. What it waits for costs nobody else anything."""
         return _Timed(work, self) if self._requests else work
 
-    def spent(self, seconds: float) -> None:
-        self._unbilled_s += seconds
+    def step_begins(self) -> None:
+        """A coroutine of the connection goes on."""
+        self._working_since = self._connection.ticks()
 
-    def ticks(self) -> float:
-        return self._connection.ticks()
+    def step_ends(self) -> None:
+        assert self._working_since is not None, "a step that ends has begun"
+        self.handled(self._working_since)
+        self._working_since = None
 
     def _charge_time(self, request: Request) -> int:
         if int(request.route.key) in EXEMPT:
             self._unbilled_s = 0.0
             return 0
         now = self._connection.ticks()
-        if not request.has_place:
-            # It is answered while it is handled.
-            self._unbilled_s += now - max(request.started, self._billed_until)
+        # It is answered while it is handled, or in a step of its coroutine, or by somebody else.
+        since = self._working_since if request.has_place else request.started
+        if since is not None:
+            self._unbilled_s += now - max(since, self._billed_until)
             self._billed_until = now
         spent_s, self._unbilled_s = self._unbilled_s, 0.0
         now_ms = round(now * 1000)
@@ -258,16 +265,16 @@ class _Timed(Awaitable[T]):
     @override
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._work.__await__()
-        ticks = self._throttle.ticks
+        throttle = self._throttle
         raised: BaseException | None = None
         while True:
-            started = ticks()
+            throttle.step_begins()
             try:
                 waits_for = next(steps) if raised is None else steps.throw(raised)
             except StopIteration as end:
                 return cast("T", end.value)
             finally:
-                self._throttle.spent(ticks() - started)
+                throttle.step_ends()
             raised = None
             try:
                 yield waits_for
@@ -287,6 +294,11 @@ class Throttling:
         self._meters = Meters()
         self._known: dict[Connection, None] = {}
         """Connections that have looked up their limits."""
+
+    @property
+    def table(self) -> QuotaTable:
+        """The limits that count."""
+        return self._meters.table
 
     def set_windows(self, window: Window = KAFKAS_WINDOW, mutations: Window = KAFKAS_WINDOW) -> None:
         """Measure over these windows, from an empty start."""

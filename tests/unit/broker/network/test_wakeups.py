@@ -12,6 +12,7 @@ from millrace.broker.network.memory import HELD_PART, HELD_SHARE_BYTES, MemoryBu
 from millrace.broker.network.recognition import Recognition
 from millrace.broker.network.requests import SLOTS_MAX, SLOTS_RESUME, Request, Slot
 from millrace.broker.network.server import Server
+from millrace.broker.network.throttling import Throttling
 from millrace.broker.network.wakeups import Wakeups
 from millrace.core.world import World
 from millrace.security.acls.decisions import Access
@@ -214,7 +215,9 @@ def _server(wakeups: Wakeups, handlers: list[Handler]) -> Any:
     )
     return SimpleNamespace(
         dispatcher=SimpleNamespace(routes={1 << 16: route}),
-        services=SimpleNamespace(access=Access(), wakeups=wakeups, recognition=Recognition(World())),
+        services=SimpleNamespace(
+            access=Access(), wakeups=wakeups, recognition=Recognition(World()), throttling=Throttling()
+        ),
         loop=None,
         ticks=float,
         before_requests=None,

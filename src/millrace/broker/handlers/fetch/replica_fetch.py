@@ -41,6 +41,8 @@ class ReplicaFetch:
         except SessionRefused as refused:
             self._answer.refuse(refused.code)
             return
+        # A broker's connection, which no quota of clients holds up.
+        connection.throttle = None
         if request.session_epoch <= 0:
             connection.on_close[partial(sessions.connection_ended, session)] = None
         if session.ready or request.max_wait_ms <= 0:

@@ -17,7 +17,13 @@ from millrace.broker.network.fetch_sessions import (
 from millrace.broker.wire_errors import error_code
 from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
-from millrace.wire.fetch_codec import REPLICA_STATE_FROM, TOPIC_IDS_FROM, decode_request, request_shape
+from millrace.wire.fetch_codec import (
+    REPLICA_STATE_FROM,
+    TOPIC_IDS_FROM,
+    FetchRequest,
+    decode_request,
+    request_shape,
+)
 
 
 def fetch(answer: RecordsAnswer) -> None:
@@ -37,6 +43,8 @@ def fetch(answer: RecordsAnswer) -> None:
             ReplicaFetch(answer, request, replicas).begin()
             return
     connection.fetched_at = answer.started
+    if connection.throttle is not None:
+        request = _within(connection.throttle.fetch_bytes_max, request)
     try:
         plan = services.fetch_sessions.plan(
             request, uses_topic_ids=route.version >= TOPIC_IDS_FROM, now_ms=services.clock.wall_ms()
@@ -51,6 +59,14 @@ def fetch(answer: RecordsAnswer) -> None:
         if begun.shape is not None:
             # A consumer at the end of one partition asks for the same again and again.
             connection.recognised.remember(route, connection, begun)
+
+
+def _within(bytes_max: float | None, request: FetchRequest) -> FetchRequest:
+    """The request, asking for no more than a quota lets through at once: more could never be had."""
+    if bytes_max is None or request.max_bytes <= bytes_max:
+        return request
+    size = max(int(bytes_max), 1)
+    return request._replace(max_bytes=size, min_bytes=min(request.min_bytes, size))
 
 
 # v7 sessions, v9 leader epochs, v11 racks, v12 flexible encoding and divergence, v13 topic ids, v15

@@ -29,6 +29,10 @@ SMALL_ANSWER_BYTES: Final = 128 * 1024
 """A consumer that asks for so little at a time waits for each answer: see `network.lookout`. One that asks
 for more wants throughput, and needs the core for itself."""
 
+ANSWER_BYTES: Final = 40
+PARTITION_BYTES: Final = 60
+"""About what an answer has beside its records: once, and for each partition with its name or id."""
+
 
 class Fetch:
     """One consumer's request: what it asks for (the plan), what it finds (`Reading`), how long it waits, and
@@ -254,10 +258,26 @@ class Fetch:
             self._answer.reserve()
             self._connection.start_task(self._learn_aborted_and_send())
             return
+        throttle = self._connection.throttle
+        if throttle is not None and throttle.holds_back(
+            _answer_bytes(reading.size_bytes, len(reading.results))
+        ):
+            self._send_nothing()
+            return
         topics = reading.topics_to_tell()
         endpoints = self._leaders_named(topics) if reading.is_urgent else ()
         is_paced = reading.size_bytes >= LARGE_ANSWER_BYTES or self._connection.out.pace is not None
         self._answer.send(topics, self._plan.session_id, endpoints, self._tell_pace if is_paced else None)
+
+    def _send_nothing(self) -> None:
+        """The consumer has had too much: it is to ask again later, and is told nothing new before."""
+        plan, sessions = self._plan, self._services.fetch_sessions
+        session_id = plan.session_id
+        if plan.session is not None and not plan.is_incremental:
+            # It would miss its partitions in the first answer of a session, and begins another.
+            sessions.end(plan.session)
+            session_id = 0
+        self._answer.send([], session_id)
 
     def _leaders_named(self, topics: list[TopicData]) -> Sequence[NodeEndpoint]:
         if self._answer.route.version < ENDPOINTS_FROM:
@@ -287,6 +307,11 @@ class Fetch:
             self._stop_waiting()
             self._send()
             return
+        throttle = self._connection.throttle
+        if throttle is not None and throttle.holds_back(_answer_bytes(len(records), 1)):
+            self._stop_waiting()
+            self._send_nothing()
+            return
         partition.stats.bytes_out += len(records)
         pace = self._connection.out.pace
         if pace is not None:
@@ -308,3 +333,8 @@ class Fetch:
         # with their answer.
         if not self._is_waiting:
             self._stop_waiting()
+
+
+def _answer_bytes(records_bytes: int, partitions: int) -> int:
+    """What a consumer is charged for: the whole answer, nearly to the byte."""
+    return records_bytes + ANSWER_BYTES + partitions * PARTITION_BYTES

@@ -205,11 +205,13 @@ class WholeAnswer:
             self._request.complete(_frame(self._request, self._topics))
 
     def _finish_without_response(self) -> None:
-        request = self._request
-        request.route.stats.record(request.connection.ticks() - request.started)
+        request, connection = self._request, self._request.connection
+        request.route.stats.record(connection.ticks() - request.started)
+        if connection.throttle is not None:
+            connection.throttle.charge_unanswered(request)
         if any(result.error_code for topic in self._topics for result in topic.partitions):
             # Without responses this is the only way to tell the client, which then asks for metadata anew.
-            request.connection.abort("a produce with acks=0 failed")
+            connection.abort("a produce with acks=0 failed")
 
 
 def success_of(partition: Partition, base_offset: int, append_time_ms: int) -> PartitionResult:
