@@ -171,7 +171,7 @@ def test_a_groups_settings_stay_within_what_the_broker_allows() -> None:
 @pytest.mark.parametrize("resource", [ORDERS, ALL_BROKERS, BROKER_1], ids=str)
 def test_clearing_a_setting_of_kafka_that_means_nothing_here_is_no_error(resource: ConfigResource) -> None:
     """Kafka's tools clear settings whether there were any or not."""
-    for name in ("replication.quota.window.num", "quota.window.num"):
+    for name in ("replication.quota.window.num", "client.quota.callback.class"):
         assert alter(resource, Alteration(name, DELETE, None)) == alter(resource)
         with pytest.raises((InvalidConfig, SettingNotDynamic)):
             alter(resource, Alteration(name, SET, "1"))

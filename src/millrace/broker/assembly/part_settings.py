@@ -26,6 +26,7 @@ from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
 from millrace.security.acls.authorizer import parse_super_users
 from millrace.security.acls.decisions import AccessSettings
+from millrace.security.quotas.rates import Window
 from millrace.security.tokens import TokenSettings
 from millrace.transactions.commands import TransactionSettings
 from millrace.transactions.service import TransactionTopic
@@ -255,6 +256,21 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         idle_timeout_s=config.integer("connections.max.idle.ms") / 1000,
         frame_timeout_s=config.integer("socket.frame.timeout.ms") / 1000,
     )
+
+
+def quota_windows(config: BrokerConfig) -> tuple[Window, Window]:
+    """Over which time rates are measured, and how much of a rate of changes can be saved up."""
+    return (
+        Window(config.integer("quota.window.num"), config.integer("quota.window.size.seconds") * 1000),
+        Window(
+            config.integer("controller.quota.window.num"),
+            config.integer("controller.quota.window.size.seconds") * 1000,
+        ),
+    )
+
+
+def quotas_are_for_cluster(config: BrokerConfig) -> bool:
+    return config.text("quota.scope") == "cluster"
 
 
 # Coordinators.

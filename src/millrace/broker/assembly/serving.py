@@ -10,6 +10,7 @@ from millrace.broker.assembly.access import follow_permissions
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.coordinators import Coordinators
 from millrace.broker.assembly.ground import Ground
+from millrace.broker.assembly.quotas import follow_quotas
 from millrace.broker.assembly.storage import Storage
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import Services
@@ -57,6 +58,7 @@ def build_services(
         fetch_sessions=FetchSessions(part_settings.fetch_sessions_max(config), surroundings.chance),
         lookout=Lookout(surroundings.ticks, _patience_s(ground, config)),
         access=follow_permissions(ground.config, metadata),
+        throttling=follow_quotas(ground.config, metadata),
         replica_sessions=None if neighbours is None else neighbours.replication.sessions,
         remote_transactions=None if neighbours is None else neighbours.transactions,
         failovers=None if neighbours is None else neighbours.failovers,

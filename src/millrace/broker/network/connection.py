@@ -179,8 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.clear()
         if self._held_bytes:
             self._release(self._held_bytes)
-        if self.metered_id is not None:
-            self._throttling.leave(self)
+        self._throttling.leave(self)
         self.recognised.forget(self)
         self.services.recognition.leave(self.recognised)
         callbacks, self.on_close = self.on_close, {}
@@ -192,8 +191,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated_as(self, identity: Identity) -> None:
         """The client has shown who it is. What it was allowed as somebody else counts no more."""
         self.decisions.authenticated_as(identity)
-        if self.metered_id is not None:
-            self._throttling.leave(self)
+        self._throttling.leave(self)
         self.recognised.forget(self)
         self.services.recognition.leave(self.recognised)
         self.recognised = self.services.recognition.enter(self.decisions.asker)
@@ -279,8 +277,9 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 start += REQUEST_HEAD_SIZE
                 body = start + client_id_size
-                if throttling.is_active and buffer[start:body] != self.metered_id:
-                    throttling.look_up(self, bytes(buffer[start:body]))
+                if throttling.is_active and buffer[start:body] != self.metered_id:  # noqa: SIM102 - rarely
+                    if not throttling.look_up(self, bytes(buffer[start:body])):
+                        break
                 flexible = route.flexible_request
                 if client_id_size >= 0 and flexible and body < stop and buffer[body] == 0:
                     body += 1

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from millrace.broker.network.outgoing import Chunk
 from millrace.broker.network.requests import Request, Slot
+from millrace.broker.network.tenant_connections import TenantConnections
 from millrace.core.override import override
+from millrace.security.acls.roles import NO_ROLES, RoleTable
 from millrace.security.quotas.keys import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -27,13 +30,14 @@ from millrace.security.quotas.keys import (
 )
 from millrace.security.quotas.meters import Meter, Meters
 from millrace.security.quotas.rates import KAFKAS_WINDOW, Window, percentage
+from millrace.security.tenants import NO_TENANTS, TenantOverLimit, TenantTable
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.framing import REQUEST_HEAD_SIZE
 from millrace.wire.throttle_times import told, told_in_chunks
 
 if TYPE_CHECKING:
     from millrace.broker.network.connection import Connection
-    from millrace.security.quotas.precedence import QuotaTable
+    from millrace.security.quotas.precedence import Bucket, QuotaTable
     from millrace.security.quotas.token_bucket import TokenBucket
 
 T = TypeVar("T")
@@ -285,13 +289,16 @@ class _Timed(Awaitable[T]):
 class Throttling:
     """The limits of a broker's clients. Whoever follows the metadata replaces them."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: Window = KAFKAS_WINDOW, mutations_window: Window = KAFKAS_WINDOW) -> None:
+        """`window`: over which rates are measured; `mutations_window`: of which changes can be saved up."""
         self.is_active = False
         """Whether anybody is limited at all."""
         self.muted_count = 0
         self.counts: dict[tuple[str, str, str], Throttled] = {}
         """How often and how long clients were throttled, by `Whom`."""
-        self._meters = Meters()
+        self.tenants = TenantConnections()
+        self._meters = Meters(window, mutations_window)
+        self._roles: RoleTable = NO_ROLES
         self._known: dict[Connection, None] = {}
         """Connections that have looked up their limits."""
 
@@ -300,42 +307,63 @@ class Throttling:
         """The limits that count."""
         return self._meters.table
 
-    def set_windows(self, window: Window = KAFKAS_WINDOW, mutations: Window = KAFKAS_WINDOW) -> None:
-        """Measure over these windows, from an empty start."""
-        table = self._meters.table
-        self._meters = Meters(window, mutations)
-        self.replace(table)
-
-    def replace(self, table: QuotaTable, *, brokers: int = 1) -> None:
-        """Limit by this table from now on. Everybody looks up their limits anew; who is muted is let go, and
-        is muted again with the next request if it is still too much."""
+    def replace(
+        self,
+        table: QuotaTable,
+        *,
+        brokers: int = 1,
+        tenants: TenantTable = NO_TENANTS,
+        roles: RoleTable = NO_ROLES,
+    ) -> None:
+        """Limit by these tables from now on; `brokers`: among how many each limit is divided. Everybody looks
+        up their limits anew; who is muted is let go, and is muted again with the next request if it is still
+        too much."""
         self._meters.replace(table, brokers=brokers)
-        self.is_active = len(table) > 0
+        self.tenants.table = tenants
+        self._roles = roles
+        self.is_active = len(table) > 0 or len(tenants) > 0
         known, self._known = self._known, {}
         for connection in known:
             self._forget(connection)
 
-    def look_up(self, connection: Connection, client_id: bytes) -> None:
-        """A connection says that this is its client id: find out what limits it."""
+    def look_up(self, connection: Connection, client_id: bytes) -> bool:
+        """A connection says that this is its client id: find out what limits it. False if it was ended,
+        because its tenant may have no more."""
         self._forget(connection)
         connection.metered_id = client_id
         self._known[connection] = None
-        user = connection.decisions.identity.principal.name
+        identity = connection.decisions.identity
+        user = identity.principal.name
         name = client_id.decode(errors="replace")
         now_ms = round(connection.ticks() * 1000)
+        tenant = None
+        if len(self.tenants.table):
+            principals = self._roles.principals(identity.principal, identity.groups)
+            try:
+                tenant = self.tenants.enter(connection, principals)
+            except TenantOverLimit as error:
+                connection.abort(str(error))
+                return False
         meters = tuple(
-            tuple(self._found(key, user, name, now_ms))
+            tuple(self._found(key, user, name, tenant, now_ms))
             for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
         )
         if any(meters) or self._meters.mutations_of(user, name, now_ms) is not None:
             connection.throttle = ClientThrottle(self, connection, user, name, cast("Any", meters))
+        return True
 
     def leave(self, connection: Connection) -> None:
         """The connection has ended, or is a broker's, which nothing limits."""
         self._forget(connection)
         self._known.pop(connection, None)
+        self.tenants.leave(connection)
+
+    def meter(self, key: str, user: str, client_id: str, now_ms: int) -> Meter | None:
+        """What this client is measured by; None if nothing limits it."""
+        return self._meters.of_client(key, user, client_id, now_ms)
 
     def mutations_of(self, user: str, client_id: str, now_ms: int) -> TokenBucket | None:
+        """What this client's changes of the cluster are taken from; None if nothing limits them."""
         return self._meters.mutations_of(user, client_id, now_ms)
 
     def count(self, whom: Whom, throttle_ms: int) -> None:
@@ -346,10 +374,20 @@ class Throttling:
         counted.count += 1
         counted.sum_ms += throttle_ms
 
-    def _found(self, key: str, user: str, client_id: str, now_ms: int) -> Generator[Meter, None, None]:
+    def figures(self, now_ms: int) -> list[tuple[str, Bucket, float, float]]:
+        """What is measured, who shares it, the rate of this moment and its bound, of some of the clients."""
+        return list(islice(self._meters.figures(now_ms), LABELS_MAX))
+
+    def _found(
+        self, key: str, user: str, client_id: str, tenant: str | None, now_ms: int
+    ) -> Generator[Meter, None, None]:
         meter = self._meters.of_client(key, user, client_id, now_ms)
         if meter is not None:
             yield meter
+        if tenant is not None:
+            meter = self._meters.of_tenant(key, tenant, now_ms)
+            if meter is not None:
+                yield meter
 
     def _forget(self, connection: Connection) -> None:
         connection.metered_id = None

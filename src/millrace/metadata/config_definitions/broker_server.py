@@ -131,15 +131,6 @@ _NETWORK: Final = (
         valid=Range(1),
     ),
     Setting(
-        name="max.connections",
-        type=_INT,
-        default=INT_MAX,
-        doc="How many connections the broker holds at once. Further ones are closed right after they are "
-        "accepted.",
-        valid=Range(0),
-        update=_DYNAMIC,
-    ),
-    Setting(
         name="max.connections.per.ip",
         type=_INT,
         default=INT_MAX,

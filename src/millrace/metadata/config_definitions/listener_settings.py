@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from millrace.metadata.config_definitions.broker_quotas import CONNECTION_SETTINGS
 from millrace.metadata.config_definitions.broker_sasl import MECHANISMS, SASL_LISTENER_SETTINGS
 from millrace.metadata.config_definitions.broker_security import TLS_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
@@ -17,7 +18,7 @@ from millrace.metadata.config_definitions.tables import BROKER_SETTINGS
 PREFIX: Final = "listener.name."
 
 OF_LISTENERS: Final[Mapping[str, Setting]] = MappingProxyType(
-    {setting.name: setting for setting in TLS_SETTINGS + SASL_LISTENER_SETTINGS}
+    {setting.name: setting for setting in TLS_SETTINGS + SASL_LISTENER_SETTINGS + CONNECTION_SETTINGS}
 )
 """Those that a listener may have for itself."""
 OF_MECHANISMS: Final[Mapping[str, Setting]] = MappingProxyType(

@@ -19,26 +19,17 @@ _NO_LOGIN_MODULE: Final = (
     "what sasl.jaas.config says"
 )
 _NO_AUTHORIZER: Final = "ignoring it would leave the broker open: nobody checks who may do what"
-_NO_QUOTAS: Final = "ignoring it would let clients take what they like: there are no client quotas"
 _NO_PLUGINS: Final = "ignoring it would let pass what the class is there to refuse: there are no plug-ins"
 
 _REFUSED: Final[tuple[tuple[str, str], ...]] = (
     ("alter.config.policy.class.name", _NO_PLUGINS),
     ("broker.id", "it is called node.id, and ignoring it would give the broker another's identity"),
-    ("client.quota.callback.class", _NO_QUOTAS),
+    ("client.quota.callback.class", _NO_PLUGINS),
     ("config.providers", "ignoring it would take references to secrets for values"),
-    ("controller.quota.window.num", _NO_QUOTAS),
-    ("controller.quota.window.size.seconds", _NO_QUOTAS),
     ("cordoned.log.dirs", "ignoring it would put new partitions on a disk that is to get none"),
     ("create.topic.policy.class.name", _NO_PLUGINS),
     ("early.start.listeners", _NO_AUTHORIZER),
-    (
-        "max.connection.creation.rate",
-        "ignoring it would let connections come at any rate; max.connections bounds their number",
-    ),
     ("principal.builder.class", _NO_PLUGINS),
-    ("quota.window.num", _NO_QUOTAS),
-    ("quota.window.size.seconds", _NO_QUOTAS),
     ("zookeeper.connect", "Kafka 4 has it no more; the metadata is in metadata.store"),
     ("sasl.client.callback.handler.class", _NO_PLUGINS),
     ("sasl.oauthbearer.scope", _NO_LOGIN_MODULE),

@@ -11,6 +11,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 )
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
+from millrace.metadata.config_definitions.broker_quotas import CONNECTION_SETTINGS, QUOTA_SETTINGS
 from millrace.metadata.config_definitions.broker_replication import REPLICATION_SETTINGS
 from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS
@@ -32,6 +33,8 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         LOG_SETTINGS
         + SERVER_SETTINGS
         + SECURITY_SETTINGS
+        + QUOTA_SETTINGS
+        + CONNECTION_SETTINGS
         + SASL_SETTINGS
         + CLUSTER_SETTINGS
         + GROUP_SETTINGS

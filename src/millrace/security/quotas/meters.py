@@ -157,6 +157,8 @@ class Meters:
         return meter
 
     def figures(self, now_ms: int) -> Iterator[tuple[str, Bucket, float, float]]:
-        """What is measured, who shares it, the rate of this moment and its bound; for metrics."""
+        """What is measured, who shares it, the rate of this moment and its bound; of those who were
+        not silent, for metrics."""
         for (key, bucket), meter in self._meters.items():
-            yield key, bucket, meter.per_second(now_ms), meter.bound
+            if not meter.is_silent(now_ms):
+                yield key, bucket, meter.per_second(now_ms), meter.bound

@@ -15,6 +15,7 @@ from millrace.security.principals import Identity, user
 from millrace.security.quotas.entities import QuotaEntity, entity
 from millrace.security.quotas.precedence import NO_QUOTAS, QuotaTable
 from millrace.security.quotas.rates import Window
+from millrace.security.tenants import Tenant, TenantLimits, TenantTable
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersionsRequest
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -422,9 +423,55 @@ def test_of_many_clients_the_last_are_counted_together(monkeypatch: pytest.Monke
 
 def test_windows_can_be_set(broker: Broker, topic: str) -> None:
     async def work() -> None:
+        broker.services.throttling = Throttling(Window(3, 1_000))
         scene = Scene(broker, {ME: {IN: 1_000.0}})
-        scene.throttling.set_windows(Window(3, 1_000))
         answers = [await scene.produce(800) for _ in range(3)]
         assert [bool(answer.throttle_time_ms) for answer in answers] == [False, False, True]
+
+    broker.run(work())
+
+
+def test_a_limit_for_the_cluster_is_divided_among_its_brokers(broker: Broker, topic: str) -> None:
+    async def work() -> None:
+        scene = Scene(broker, {})
+        scene.throttling.replace(QuotaTable([(ME, {IN: 4_000.0})]), brokers=4)
+        assert (await scene.produce(9_000)).throttle_time_ms == 0
+        assert (await scene.produce(2_000)).throttle_time_ms == pytest.approx(1_000, abs=350)
+
+    broker.run(work())
+
+
+def test_clients_of_a_tenant_share_its_limits_and_its_connections(broker: Broker, topic: str) -> None:
+    tenant = Tenant(
+        name="t",
+        prefix="t.",
+        members=("User:a", "User:b"),
+        limits=TenantLimits(bytes_in_per_s=1_000, connections=2),
+    )
+
+    async def work() -> None:
+        scene = Scene(broker, {})
+        scene.throttling.replace(QuotaTable([tenant.quotas()]), tenants=TenantTable({"t": tenant}))
+        clients = [scene.another() for _ in range(3)]
+        for client, name in zip(clients, "aba", strict=True):
+            client.connection.authenticated_as(Identity(principal=user(name)))
+        told = []
+        for client in clients[:2]:
+            client.receive(produce_frame(6_000))
+            (answer,) = responses(ApiKey.PRODUCE, 12, await client.answers())
+            told.append(answer.throttle_time_ms)
+        assert told[0] == 0
+        assert told[1] > 0, "both together have had too much"
+        assert scene.throttling.tenants.counts == {"t": 2}
+        before = scene.services.partitions.by_name[TOPIC][0].log.log_end_offset
+        clients[2].receive(produce_frame(10))
+        assert clients[2].transport.is_aborted
+        assert await clients[2].answers() == b""
+        assert scene.services.partitions.by_name[TOPIC][0].log.log_end_offset == before
+        assert scene.throttling.tenants.refused == {"t": 1}
+        scene.throttling.replace(NO_QUOTAS)
+        for client in clients:
+            client.connection.connection_lost(None)
+        assert scene.throttling.tenants.counts == {}
 
     broker.run(work())

@@ -10,7 +10,7 @@ from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, TOPIC_S
 SECRETS_AND_GUARDS = (
     *("sasl.kerberos.service.name", "sasl.login.class", "ssl.engine.factory.class", "security.providers"),
     *("principal.builder.class", "sasl.oauthbearer.client.credentials.client.secret", "ssl.provider"),
-    *("quota.window.num", "client.quota.callback.class", "max.connection.creation.rate"),
+    "client.quota.callback.class",
     *("create.topic.policy.class.name", "alter.config.policy.class.name", "cordoned.log.dirs"),
 )
 

@@ -15,6 +15,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
 )
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
+from millrace.metadata.config_definitions.broker_quotas import CONNECTION_SETTINGS, QUOTA_SETTINGS
 from millrace.metadata.config_definitions.broker_replication import REPLICATION_SETTINGS
 from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS, STANDARD_AUTHORIZER
@@ -40,6 +41,8 @@ WITH_EFFECT = (
     *SASL_SETTINGS,
     *SECURITY_SETTINGS,
     *SERVER_SETTINGS,
+    *QUOTA_SETTINGS,
+    *CONNECTION_SETTINGS,
     *TRANSACTION_SETTINGS,
 )
 WITHOUT_EFFECT = (*SERVER_WITHOUT_EFFECT, *FEATURES_WITHOUT_EFFECT)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace.security.quotas import meters as module
 from millrace.security.quotas.entities import entity
-from millrace.security.quotas.meters import Meters
+from millrace.security.quotas.meters import Meter, Meters
 from millrace.security.quotas.precedence import QuotaTable
+from millrace.security.quotas.rates import Rate
 
 IN, TIME = "producer_byte_rate", "request_percentage"
 
@@ -106,3 +109,34 @@ def test_changes_of_the_cluster_are_taken_from_a_bucket_that_is_shared(
     again = found.mutations_of("me", "a", 0)
     assert again is bucket
     assert again.rate == 100
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 1_500), st.booleans()), min_size=1, max_size=60),
+    st.sampled_from([1.0, 33.0, 500.0]),
+)
+def test_what_is_noted_between_two_judgements_counts_as_if_it_were_judged_each_time(
+    steps: list[tuple[int, int, bool]], bound: float
+) -> None:
+    meter, plain = Meter(bound, is_capped=False), Rate()
+    now_ms = 5
+    for value, pause_ms, is_taken_back in steps:
+        now_ms += pause_ms
+        plain.record(value, now_ms)
+        assert meter.record(value, now_ms) == plain.throttle_ms(bound, now_ms)
+        if is_taken_back:
+            plain.record(-value, now_ms)
+            meter.take_back(value, now_ms)
+    assert meter.per_second(now_ms) == pytest.approx(plain.per_second(now_ms))
+    assert meter.is_silent(now_ms + 11_000)
+
+
+def test_figures_are_of_those_who_were_not_silent() -> None:
+    found = meters()
+    meter = found.of_client(IN, "me", "a", 0)
+    assert meter is not None
+    meter.record(500, 0)
+    assert [(key, bucket.user, rate, bound) for key, bucket, rate, bound in found.figures(0)] == [
+        (IN, "me", 50.0, 100.0)
+    ]
+    assert list(found.figures(20_000)) == []
