@@ -15,7 +15,7 @@ from millrace.core.background import Background, Tasks
 from millrace.core.ids import NodeId
 from millrace.core.java_hash import java_hash
 from millrace.metadata.errors import MetadataError, TopicExists
-from millrace.metadata.image import NO_LEADER
+from millrace.metadata.image import NO_LEADER, Image
 from millrace.metadata.service import Metadata, NewTopic
 
 
@@ -40,6 +40,9 @@ class InternalTopic:
         self.name = name
         self._metadata = metadata
         self._plan = plan
+        self._seen: Image | None = None
+        self._partition_count = 0
+        """How many partitions the topic has in the image that was seen last; 0 while there is no topic."""
         self._creation: asyncio.Task[None] | None = None
         self._background = Tasks()
 
@@ -53,8 +56,12 @@ class InternalTopic:
 
     def partition_of(self, key: str) -> int | None:
         """The partition that holds a key; None while there is no such topic."""
-        topic = self._metadata.image.topics.get(self.name)
-        return None if topic is None else java_hash(key) % len(topic.partitions)
+        image = self._metadata.image
+        if image is not self._seen:
+            topic = image.topics.get(self.name)
+            self._seen, self._partition_count = image, 0 if topic is None else len(topic.partitions)
+        # Every heartbeat and every commit asks, and hardly any of them finds another image.
+        return java_hash(key) % self._partition_count if self._partition_count else None
 
     def leader_of(self, key: str) -> NodeId:
         """The broker that coordinates a key; NO_LEADER while nobody does."""

@@ -202,8 +202,13 @@ class GroupsOfConsumers(ConsumerRules):
         )
 
     def _idle_answer(self, group: ConsumerGroup, member: ConsumerMember) -> Decision[object]:
-        interval_ms = self.heartbeat_interval_ms(group.group_id)
-        timeout_ms = self.session_timeout_ms(group.group_id)
+        if self._group_configs(group.group_id):
+            interval_ms = self.heartbeat_interval_ms(group.group_id)
+            timeout_ms = self.session_timeout_ms(group.group_id)
+        else:
+            # Nearly all groups have no settings of their own, and this is nearly all that they ever ask.
+            settings = self._settings()
+            interval_ms, timeout_ms = settings.heartbeat_interval_ms, settings.session_timeout_ms
         ready = group.idle.get(member.member_id)
         if (
             ready is None
