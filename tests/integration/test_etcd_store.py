@@ -317,6 +317,32 @@ def test_a_login_is_asked_for_and_renewed(start_etcd: StartEtcd) -> None:
     run(body())
 
 
+def test_a_token_that_has_expired_is_renewed_and_changes_go_on_being_told(start_etcd: StartEtcd) -> None:
+    """A quiet cluster asks nothing for longer than a token lasts."""
+    server = start_etcd("--auth-token-ttl", "1")
+    server.control("user", "add", "root:rootpw")
+    server.control("user", "grant-role", "root", "root")
+    server.control("auth", "enable")
+
+    async def body() -> None:
+        async with store_of(server.endpoint, username="root", password="rootpw") as store:
+            await store.open()
+            lease = await store.grant_lease(60_000)
+            revision = await store.commit(puts=[Put("a", b"1", lease)])
+            changes = store.watch(revision)
+            calls = store._calls
+            first = calls._token
+            # etcd looks for old tokens once a second.
+            await asyncio.sleep(3.5)
+            assert await store.keep_alive(lease) == 60_000
+            second = await store.commit(puts=[Put("b", b"2", lease)])
+            assert calls._token != first, "the first one would count no more"
+            assert (await anext(changes)).revision == second
+            assert set((await store.load()).entries) == {"a", "b"}
+
+    run(body())
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 def test_etcd_is_reached_over_tls_with_a_certificate(start_etcd: StartEtcd, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"

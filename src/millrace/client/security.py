@@ -101,9 +101,14 @@ def read_security(options: Mapping[str, str]) -> SecurityOptions:
     return SecurityOptions(protocol=protocol, tls=tls)
 
 
-def login_of(jaas: str, mechanism: str, protocol: str, tls: TlsOptions) -> SecurityOptions:
+def login_of(
+    jaas: str, mechanism: str, protocol: str, tls: TlsOptions, *, token_url: str | None = None
+) -> SecurityOptions:
     """The login that a `sasl.jaas.config` holds; raises InvalidOption."""
-    return _read_login({"sasl.jaas.config": jaas, "sasl.mechanism": mechanism}, protocol, tls)
+    values = {"sasl.jaas.config": jaas, "sasl.mechanism": mechanism}
+    if token_url is not None:
+        values[f"{_OAUTH}.token.endpoint.url"] = token_url
+    return _read_login(values, protocol, tls)
 
 
 def _option(options: Mapping[str, str], name: str) -> str | None:

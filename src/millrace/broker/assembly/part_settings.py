@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.config.between_brokers import security_to_others
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import RequestSettings
 from millrace.broker.network.server import ServerLimits
@@ -177,6 +178,7 @@ def _file_of(config: BrokerConfig, name: str) -> bytes | None:
 def replication_settings(config: BrokerConfig) -> ReplicationSettings:
     return ReplicationSettings(
         listener=config.listener_between_brokers,
+        security=security_to_others(config),
         lag_ms_max=config.integer("replica.lag.time.max.ms"),
         fetcher=FetcherSettings(
             wait_ms_max=config.integer("replica.fetch.wait.max.ms"),

@@ -198,13 +198,16 @@ def load(config_file: Path | None, overrides: Mapping[str, str], environ: Mappin
 
 def check_config(config: BrokerConfig) -> None:
     """Refuse settings that are sound one by one but not together."""
-    # Imported here, since it is about the configuration too.
+    # Imported here, since they are about the configuration too.
+    from millrace.broker.config.between_brokers import security_to_others
     from millrace.broker.config.listener_security import check_listener_security
 
     check_listeners(
         config.listeners, config.advertised_listeners, between_brokers=config.listener_between_brokers
     )
     check_listener_security(config)
+    if config.is_clustered:
+        _ = security_to_others(config)
     if config.metrics_listener is not None and config.metrics_listener[1] != 0:
         taken = [listener.port for listener in config.listeners]
         if config.metrics_listener[1] in taken:

@@ -8,6 +8,9 @@ registration, never a record.
 A refusal can lie: an advertised address may be wrong, or a firewall may refuse in the peer's place. So it
 proves nothing of a peer that only connected to this broker, which is why this broker connects once to each
 that does; and nothing of a peer that was reported dead and came back as the same process.
+
+Where the listener between brokers asks for it, connections speak TLS and begin with a login. Probes do
+neither: they ask whether somebody listens.
 """
 
 from __future__ import annotations
@@ -17,14 +20,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millrace.client.async_connection import AsyncConnection, connect
-from millrace.client.errors import ConnectionFailed, NobodyListens
+from millrace.client.errors import ClientError, ConnectionFailed, NobodyListens
+from millrace.client.opening import log_in
+from millrace.client.security import PLAINTEXT, SecurityOptions
 from millrace.core.background import Failures, Tasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
 from millrace.metadata.image import BrokerState, Image
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +87,7 @@ class Peers:
         node_id: NodeId,
         listener: str | None,
         declare_dead: Callable[[NodeId, str], Awaitable[None]],
+        security: Callable[[], SecurityOptions] = lambda: PLAINTEXT,
         failures: Failures | None = None,
     ) -> None:
         self._image = image
@@ -86,6 +95,9 @@ class Peers:
         # As `listeners` counts names.
         self._listener = None if listener is None else listener.upper()
         self._declare_dead = declare_dead
+        self._security = security
+        self._refusals: dict[NodeId, str] = {}
+        """Why a peer could not be talked to, though it listens: told once, however often it is tried."""
         self._client_id = f"broker-{node_id}"
         self._reached: dict[NodeId, str] = {}
         """The process behind a node id that this broker has connected to."""
@@ -114,11 +126,22 @@ class Peers:
         if broker is None:
             raise PeerUnreachable(node_id, "it is not registered")
         try:
-            connection = await self._connect(broker)
+            security = self._security()
+            if security is PLAINTEXT:
+                connection = await self._connect(broker)
+            else:
+                connection = await self._connect_securely(broker, security)
         except ConnectionFailed as error:
             if isinstance(error, NobodyListens):
                 self.suspect(node_id)
             raise PeerUnreachable(node_id, str(error)) from None
+        except ClientError as error:
+            # It listens, and the two do not come together: nothing that passes by itself.
+            if self._refusals.get(node_id) != str(error):
+                self._refusals[node_id] = str(error)
+                log.warning("broker %d cannot be talked to: %s", node_id, error)
+            raise PeerUnreachable(node_id, str(error)) from None
+        self._refusals.pop(node_id, None)
         self._reached[node_id] = broker.incarnation
         return connection
 
@@ -153,7 +176,7 @@ class Peers:
             del self._shared[key]
         self.suspect(connection.node_id)
 
-    async def _connect(self, broker: BrokerState) -> PeerConnection:
+    async def _connect(self, broker: BrokerState, tls: ssl.SSLContext | None = None) -> PeerConnection:
         for endpoint in broker.endpoints:
             if self._listener is None or endpoint.listener == self._listener:
                 return await connect(
@@ -162,9 +185,25 @@ class Peers:
                     ),
                     endpoint.host,
                     endpoint.port,
-                    timeout_s=CONNECT_TIMEOUT_S,
+                    timeout_s=CONNECT_TIMEOUT_S if tls is None else CALL_TIMEOUT_S,
+                    tls=tls,
                 )
         raise ConnectionFailed(f"it has no listener {self._listener}")
+
+    async def _connect_securely(self, broker: BrokerState, security: SecurityOptions) -> PeerConnection:
+        # From the files as they are now: certificates are renewed while brokers run.
+        tls = await asyncio.get_running_loop().run_in_executor(None, security.tls_context)
+        connection = await self._connect(broker, tls)
+        if not security.uses_sasl:
+            return connection
+        try:
+            login = await connection.answers_to(log_in(connection.address, security), CALL_TIMEOUT_S)
+        except BaseException:
+            connection.abort()
+            raise
+        if login.renewed_after_s is not None:
+            _ = self._tasks.start("log-in-again", connection.keep_logged_in(login, CALL_TIMEOUT_S))
+        return connection
 
     # Noticing.
 

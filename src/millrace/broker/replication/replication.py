@@ -14,6 +14,7 @@ from millrace.broker.replication.mender import Mender
 from millrace.broker.replication.peers import Peers
 from millrace.broker.replication.replica_sessions import ReplicaSessions, steady_ms
 from millrace.broker.replication.throttles import FollowerThrottles
+from millrace.client.security import PLAINTEXT, SecurityOptions
 from millrace.core.background import Background
 from millrace.core.ids import NodeId
 from millrace.metadata.image import Image, PartitionState
@@ -31,6 +32,8 @@ class ReplicationSettings:
 
     listener: str | None = None
     """The listener at whose address other brokers are reached; None for the first that they have."""
+    security: SecurityOptions = PLAINTEXT
+    """How they are connected to there."""
     lag_ms_max: int
     """How long a follower may be behind and still count as in sync."""
     fetcher: FetcherSettings
@@ -63,6 +66,7 @@ class Replication:
             lambda: metadata.image,
             node_id=node_id,
             listener=settings.listener,
+            security=lambda: self._settings.security,
             declare_dead=metadata.declare_dead,
             failures=background.failures,
         )

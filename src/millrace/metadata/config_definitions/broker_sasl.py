@@ -95,6 +95,14 @@ _OAUTH: Final = (
         "org.apache.kafka.sasl.oauthbearer.allowed.urls.",
     ),
     Setting(
+        name="sasl.oauthbearer.token.endpoint.url",
+        type=_STRING,
+        default=None,
+        doc="Where brokers that log in to each other by OAUTHBEARER get their tokens, by https for the "
+        "clientId and clientSecret of sasl.jaas.config, or in a file by file. It must be in "
+        "sasl.oauthbearer.allowed.urls, letter by letter.",
+    ),
+    Setting(
         name="sasl.oauthbearer.jwks.endpoint.refresh.ms",
         type=_LONG,
         default=3_600_000,

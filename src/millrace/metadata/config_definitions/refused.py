@@ -15,8 +15,8 @@ _NO_JAVA: Final = (
 )
 _NO_KERBEROS: Final = "ignoring it would let wait for Kerberos in vain: GSSAPI is not supported"
 _NO_LOGIN_MODULE: Final = (
-    "ignoring it would let wait for a login in vain: brokers log in to each other by PLAIN and SCRAM, with "
-    "what sasl.jaas.config says"
+    "ignoring it would let wait for a login in vain: brokers log in to each other with what sasl.jaas.config "
+    "says"
 )
 _NO_AUTHORIZER: Final = "ignoring it would leave the broker open: nobody checks who may do what"
 _NO_PLUGINS: Final = "ignoring it would let pass what the class is there to refuse: there are no plug-ins"
@@ -33,7 +33,6 @@ _REFUSED: Final[tuple[tuple[str, str], ...]] = (
     ("zookeeper.connect", "Kafka 4 has it no more; the metadata is in metadata.store"),
     ("sasl.client.callback.handler.class", _NO_PLUGINS),
     ("sasl.oauthbearer.scope", _NO_LOGIN_MODULE),
-    ("sasl.oauthbearer.token.endpoint.url", _NO_LOGIN_MODULE),
     ("security.providers", _NO_JAVA),
     ("ssl.engine.factory.class", _NO_JAVA),
     ("ssl.keymanager.algorithm", _NO_JAVA),

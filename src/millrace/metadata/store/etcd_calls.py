@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -42,11 +42,11 @@ class EtcdSettings:
     prefix: str = "millrace"
     """What all keys begin with, so that several clusters can share one etcd."""
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     certificate_authority: bytes | None = None
     """PEM, to check the members with; None trusts what gRPC trusts by itself."""
     certificate: bytes | None = None
-    private_key: bytes | None = None
+    private_key: bytes | None = field(default=None, repr=False)
     request_timeout_ms: int = 2_000
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,10 +15,17 @@ from typing_extensions import override
 
 from millrace.broker.replication.peers import CALL_TIMEOUT_S, Lane, PeerConnection, Peers, PeerUnreachable
 from millrace.client.errors import NobodyListens
+from millrace.client.security import SecurityOptions
+from millrace.client.tls import TlsOptions
 from millrace.core.ids import NodeId
 from millrace.metadata.image import EMPTY, BrokerState, Endpoint, Image
+from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersionsRequest
+from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millrace.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from millrace.wire.messages.sasl_handshake import SaslHandshakeResponse
+from tests.harness.certificates import Authority
 from tests.unit.metadata.virtual_time import run_virtually
 
 ME, PEER = NodeId(1), NodeId(2)
@@ -46,7 +57,7 @@ class SilentPeers(Peers):
         raise AssertionError(f"broker {node_id} is silent, not dead")
 
     @override
-    async def _connect(self, broker: BrokerState) -> PeerConnection:
+    async def _connect(self, broker: BrokerState, tls: object = None) -> PeerConnection:
         connection = PeerConnection(broker.node_id, broker.incarnation, "peer:9092", "broker-1")
         connection.connection_made(cast("asyncio.BaseTransport", SilentTransport(connection)))
         self.opened.append(connection)
@@ -209,7 +220,7 @@ class DoorPeers(Peers):
         self.image = EMPTY
 
     @override
-    async def _connect(self, broker: BrokerState) -> PeerConnection:
+    async def _connect(self, broker: BrokerState, tls: object = None) -> PeerConnection:
         await asyncio.sleep(0.001)
         if not self.is_open:
             raise NobodyListens("peer:9092", "refused")
@@ -310,3 +321,139 @@ def test_a_registration_that_was_made_meanwhile_is_not_ended() -> None:
         peers.stop()
 
     run_virtually(scenario())
+
+
+# A listener between brokers that asks who they are.
+
+
+class Guard:
+    """Takes logins by PLAIN over TLS, and answers heartbeats of those who have logged in."""
+
+    def __init__(self, authority: Authority, session_ms: int = 0) -> None:
+        self._session_ms = session_ms
+        self.logins: list[bytes] = []
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(authority.identity("peer").both_file)
+        self.tls.verify_mode = ssl.CERT_REQUIRED
+        self.tls.load_verify_locations(authority.file)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                frame = await reader.readexactly(size)
+                key, version, number, name_size = struct.unpack_from(">hhih", frame)
+                at = 10 + name_size + (schema.request_header_version(key, version) >= 2)
+                answer = self._answer(key, schema.request_decoder(key, version)(frame, at))
+                tags = b"\0" if schema.response_header_version(key, version) else b""
+                body = struct.pack(">i", number) + tags + schema.response_encoder(key, version)(answer)
+                writer.write(struct.pack(">i", len(body)) + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def _answer(self, key: int, request: Any) -> Any:
+        match key:
+            case ApiKey.SASL_HANDSHAKE:
+                return SaslHandshakeResponse(mechanisms=["PLAIN"])
+            case ApiKey.SASL_AUTHENTICATE:
+                self.logins.append(request.auth_bytes)
+                if request.auth_bytes != b"\0broker\0geheim":
+                    return SaslAuthenticateResponse(error_code=58, error_message="who are you?")
+                return SaslAuthenticateResponse(session_lifetime_ms=self._session_ms)
+            case ApiKey.HEARTBEAT:
+                return HeartbeatResponse(error_code=len(self.logins))
+            case _:
+                raise AssertionError(key)
+
+
+def secured(
+    authority: Authority, password: str = "geheim", trusted: Authority | None = None
+) -> SecurityOptions:
+    mine = authority.identity("broker-1")
+    return SecurityOptions(
+        protocol="SASL_SSL",
+        mechanism="PLAIN",
+        username="broker",
+        password=password,
+        tls=TlsOptions(
+            ca_pem=(trusted or authority).certificate, certificate_pem=mine.certificate, key_pem=mine.key
+        ),
+    )
+
+
+async def with_peers(
+    guard: Guard, security: SecurityOptions, work: Callable[[Peers], Awaitable[None]]
+) -> None:
+    async def nobody_dies(_node_id: NodeId, _incarnation: str) -> None:
+        raise AssertionError("nobody is dead")
+
+    listening = await asyncio.start_server(guard.serve, "127.0.0.1", 0, ssl=guard.tls)
+    port = listening.sockets[0].getsockname()[1]
+    endpoint = Endpoint("INSIDE", "127.0.0.1", port, "SASL_SSL")
+    broker = BrokerState(node_id=PEER, incarnation="first-run", rack=None, endpoints=(endpoint,))
+    image = replace(EMPTY, brokers={PEER: broker})
+    peers = Peers(
+        lambda: image, node_id=ME, listener="INSIDE", declare_dead=nobody_dies, security=lambda: security
+    )
+    try:
+        async with asyncio.timeout(30):
+            await work(peers)
+    finally:
+        peers.stop()
+        listening.close()
+        await asyncio.sleep(0.05)
+
+
+def test_a_broker_logs_in_to_its_peers_and_again_before_the_session_ends(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    guard = Guard(authority, session_ms=300)
+
+    async def work(peers: Peers) -> None:
+        logins = 0
+        while logins < 3:
+            response = await peers.call(PEER, ApiKey.HEARTBEAT, 4, HeartbeatRequest())
+            logins = response.error_code
+            await asyncio.sleep(0.02)
+
+    asyncio.run(with_peers(guard, secured(authority), work))
+    assert set(guard.logins) == {b"\0broker\0geheim"}
+
+
+def test_a_peer_that_refuses_the_login_or_is_not_trusted_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It listens, so it is not dead; and the log would be full of it, since fetchers try again and again."""
+    authority, other = Authority(tmp_path / "1"), Authority(tmp_path / "2")
+    guard = Guard(authority)
+
+    async def work(peers: Peers) -> None:
+        for _ in range(3):
+            with pytest.raises(
+                PeerUnreachable, match=r"broker 2 cannot be reached: .*(who are you|not trusted)"
+            ):
+                await peers.open(PEER)
+
+    for security, words in (
+        (secured(authority, "falsch"), "broker 2 cannot be talked to: login at 127.0.0.1"),
+        (secured(authority, trusted=other), "broker 2 cannot be talked to: the certificate of 127.0.0.1"),
+    ):
+        caplog.clear()
+        asyncio.run(with_peers(guard, security, work))
+        assert caplog.text.count(words) == 1
+        assert "falsch" not in caplog.text
+
+
+def test_whether_a_peer_listens_is_asked_without_a_login(tmp_path: Path) -> None:
+    """A probe of a broker under stress must not cost it a handshake."""
+    authority = Authority(tmp_path)
+    guard = Guard(authority)
+
+    async def work(peers: Peers) -> None:
+        peers.met(PEER)
+        await asyncio.sleep(0.2)
+        peers.suspect(PEER)
+        assert peers.is_probing, "it has been reached, so its silence would mean something"
+        await asyncio.sleep(0.2)
+
+    asyncio.run(with_peers(guard, secured(authority), work))
+    assert guard.logins == []
