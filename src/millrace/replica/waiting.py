@@ -33,6 +33,9 @@ class FetchWaiter(Protocol):
     def changed(self) -> None:
         """Answer now, because the partition changed in a way that waiting cannot mend."""
 
+    def permissions_changed(self) -> None:
+        """Answer now if what this fetch waits for may not be read any more."""
+
 
 class ReplicaReader(Protocol):
     """A follower's place at one partition of its leader: it is told what happens and reads when it can."""

@@ -36,6 +36,9 @@ class Waiter:
     def changed(self) -> None:
         self.changes += 1
 
+    def permissions_changed(self) -> None:
+        self.changes += 1
+
 
 class Led:
     """A partition of a single broker, and what it asked to be flushed."""

@@ -96,11 +96,20 @@ class Services:
         self.recognition = Recognition(world, access=self.access)
         _ = self.metadata.subscribe(lambda _old, _new: world.changed())
         self.access.watch(self._permissions_changed)
+        if self.groups.consumers is not None:
+            self.groups.consumers.judged_by(self.access)
 
     def _permissions_changed(self) -> None:
         """Nothing that was found out before counts any more; who waits for records is judged anew."""
         self.metadata_answers.forget()
         self.partitions.world.changed()
+        for partition in self.partitions:
+            for waiter in list(partition.fetch_waiters):
+                waiter.permissions_changed()
+        if self.replica_sessions is not None:
+            for session in self.replica_sessions.sessions:
+                if session.waiting is not None:
+                    session.waiting.permissions_changed()
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

@@ -47,6 +47,9 @@ class WaitingFetch(Protocol):
     def send_now(self) -> None:
         """The follower has more to say, or its session is over: answer at once."""
 
+    def permissions_changed(self) -> None:
+        """Answer at once if the follower may not have any more what it waits for."""
+
 
 class ReplicaTarget:
     """One partition in a follower's session. The partition tells it what happens there."""

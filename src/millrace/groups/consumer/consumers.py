@@ -19,10 +19,14 @@ from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.machine import GroupMachine
 from millrace.metadata.image import Image
 from millrace.metadata.service import Metadata
+from millrace.security.acls.binding import Operation
+from millrace.security.acls.decisions import Access, Decisions
 
 log = logging.getLogger(__name__)
 
 NOTHING_SET: Final[Mapping[str, str]] = {}
+VIEWERS_MAX: Final = 10_000
+"""Patterns of groups whose viewers are known; then all are forgotten, and known again when they are named."""
 
 
 class LoadedGroups(Protocol):
@@ -43,6 +47,9 @@ class Consumers:
         self._patterns = TopicPatterns()
         self._refused: dict[str, None] = {}
         """Members' patterns that cannot be read here; each is logged once."""
+        self._access: Access | None = None
+        self._viewers: dict[tuple[str, str], Decisions] = {}
+        """Who last named a pattern for a group: it matches what they may describe."""
         self._groups: LoadedGroups | None = None
         self._refresh: asyncio.Task[None] | None = None
         self._has_new_topics = False
@@ -67,12 +74,28 @@ class Consumers:
         self._background = background
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
 
+    def judged_by(self, access: Access) -> None:
+        """Let patterns match only topics that may be described by those who subscribe to them."""
+        self._access = access
+        access.watch(self._refresh_patterns)
+
     def stop(self) -> None:
         self._background = None
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._refresh is not None:
             self._refresh.cancel()
+
+    async def resolve_for(self, group_id: str, text: str, decisions: Decisions) -> frozenset[str]:
+        """As `resolve`, of what a member may describe; its permissions count as well when topics or
+        permissions change later."""
+        matched = await self.resolve(text)
+        if not decisions.is_restricted:
+            return matched
+        if len(self._viewers) >= VIEWERS_MAX:
+            self._viewers.clear()
+        self._viewers[group_id, text] = decisions
+        return _described_by(decisions, matched)
 
     async def resolve(self, text: str) -> frozenset[str]:
         """The topics that a pattern matches now; raises InvalidPattern."""
@@ -112,6 +135,7 @@ class Consumers:
                 if isinstance(group, ConsumerGroup)
             ]
             in_use: dict[str, frozenset[str]] = {}
+            viewers: dict[tuple[str, str], Decisions] = {}
             for group in groups:
                 texts = dict.fromkeys(
                     member.topic_pattern for member in group.members.values() if member.topic_pattern
@@ -119,14 +143,31 @@ class Consumers:
                 for text in texts:
                     if text not in in_use:
                         in_use[text] = await self._resolve_stored(text, group.group_id)
+                    viewer = self._viewers.get((group.group_id, text))
+                    if viewer is not None:
+                        viewers[group.group_id, text] = viewer
                 if texts:
                     # This is stored before the next heartbeat is answered; nobody waits for it here.
                     self._groups.submit(
                         group.group_id,
-                        PatternsResolved(group.group_id, {text: in_use[text] for text in texts}),
+                        PatternsResolved(
+                            group.group_id, {text: self._shown(group, text, in_use[text]) for text in texts}
+                        ),
                     )
             self._patterns.keep_only(in_use)
+            self._viewers = viewers
             self._refused = {text: None for text in self._refused if text in in_use}
+
+    def _shown(self, group: ConsumerGroup, text: str, matched: frozenset[str]) -> frozenset[str]:
+        """What of these topics a group's pattern may match."""
+        if self._access is None or self._access.authorizer is None:
+            return matched
+        viewer = self._viewers.get((group.group_id, text))
+        if viewer is not None:
+            return _described_by(viewer, matched)
+        # Its members have not named it to this broker yet: until they do, nothing is added.
+        present = group.patterns.get(text)
+        return frozenset() if present is None else matched & present.topics
 
     async def _resolve_stored(self, text: str, group_id: str) -> frozenset[str]:
         """The topics that a member's pattern matches: none if it cannot be read here. Kafka or another
@@ -139,3 +180,7 @@ class Consumers:
             self._refused[text] = None
             log.error("group %s has a stored subscription that matches nothing: %s", group_id, error)
             return frozenset()
+
+
+def _described_by(decisions: Decisions, topics: frozenset[str]) -> frozenset[str]:
+    return frozenset(topic for topic in topics if decisions.allows_on_topic(Operation.DESCRIBE, topic))

@@ -136,6 +136,15 @@ class Decisions:
                 self._tell_ruling(authorizer, key, found)
         return found
 
+    def allows_on_topic(self, operation: Operation, topic: str) -> bool:
+        return self.allows(operation, ResourceType.TOPIC, topic)
+
+    def allows_on_group(self, operation: Operation, group_id: str) -> bool:
+        return self.allows(operation, ResourceType.GROUP, group_id)
+
+    def allows_on_transactional_id(self, operation: Operation, transactional_id: str) -> bool:
+        return self.allows(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
     def allows_on_cluster(self, operation: Operation) -> bool:
         """Whether the connection may do this to the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -173,6 +182,18 @@ class Decisions:
                 self._operations.clear()
             self._operations[key] = found
         return found
+
+    def told_cluster_operations(self) -> int:
+        """All that the connection may do to the cluster, as answers tell it: nothing to those who may not
+        describe it."""
+        if not self.allows_on_cluster(Operation.DESCRIBE):
+            return 0
+        return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether anything is restricted at all."""
+        return self._access.authorizer is not None
 
     @property
     def subject(self) -> Subject | None:

@@ -70,6 +70,9 @@ class Waiting:
     def send_now(self) -> None:
         self._tell("now")
 
+    def permissions_changed(self) -> None:
+        self._tell("if it must be")
+
 
 class Leader:
     def __init__(self) -> None:

@@ -39,6 +39,8 @@ from millrace.wire.messages.unregister_broker import UnregisterBrokerRequest, Un
 
 
 async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if not ctx.decisions.allows_on_cluster(Operation.ALTER):
+        return _no_election(request)
     metadata = ctx.services.metadata
     if request.election_type not in list(ElectionKind):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -63,6 +65,23 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
         replica_election_results=[
             ReplicaElectionResult(topic=topic, partition_result=found) for topic, found in results.items()
         ]
+    )
+
+
+def _no_election(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=partition, error_code=code, error_message=code.message)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
     )
 
 
@@ -91,6 +110,8 @@ def _elected(partition: int, outcome: MetadataError | None) -> PartitionResult:
 async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    if not ctx.decisions.allows_on_cluster(Operation.ALTER):
+        return _no_reassignment(request)
     commands = [
         Reassign(
             topic=topic.name,
@@ -114,6 +135,28 @@ async def alter_partition_reassignments(
     )
 
 
+def _no_reassignment(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=code.message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index,
+                        error_code=code,
+                        error_message=code.message,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
 def _reassigned(partition: int, outcome: MetadataError | None) -> ReassignablePartitionResponse:
     if outcome is None:
         return ReassignablePartitionResponse(partition_index=partition, error_message=None)
@@ -125,6 +168,8 @@ def _reassigned(partition: int, outcome: MetadataError | None) -> ReassignablePa
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    if not ctx.decisions.allows_on_cluster(Operation.DESCRIBE):
+        return _nothing_listed(request)
     image = ctx.services.metadata.image
     wanted: Iterable[tuple[str, Sequence[int] | None]]
     if request.topics is None:
@@ -137,6 +182,23 @@ def list_partition_reassignments(
         if moving:
             topics.append(OngoingTopicReassignment(name=name, partitions=moving))
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+def _nothing_listed(request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ListPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=code.message,
+        topics=[
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
 
 
 def _moving(image: Image, name: str, numbers: Sequence[int] | None) -> list[OngoingPartitionReassignment]:
@@ -158,6 +220,9 @@ def _moving(image: Image, name: str, numbers: Sequence[int] | None) -> list[Ongo
 async def unregister_broker(
     ctx: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
+    if not ctx.decisions.allows_on_cluster(Operation.ALTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return UnregisterBrokerResponse(error_code=code, error_message=code.message)
     try:
         await ctx.services.metadata.remove_member(NodeId(request.broker_id))
     except MetadataError as error:

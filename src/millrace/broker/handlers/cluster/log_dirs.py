@@ -44,6 +44,8 @@ UNKNOWN_SIZE: Final = -1
 
 
 def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not ctx.decisions.allows_on_cluster(Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return DescribeLogDirsResponse(
         results=[_describe(ctx, directory, request.topics) for directory in ctx.services.log_directories.all]
     )
@@ -110,11 +112,14 @@ def alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin moves between directories. They go on in the background; DescribeLogDirs tells how far."""
+    is_allowed = ctx.decisions.allows_on_cluster(Operation.ALTER)
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
             for index in topic.partitions:
-                code = _alter(ctx, wanted.path, TopicPartition(topic.name, index))
+                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                if is_allowed:
+                    code = _alter(ctx, wanted.path, TopicPartition(topic.name, index))
                 topics.setdefault(topic.name, []).append(
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 )
@@ -160,9 +165,12 @@ def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -
 def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(topic)
+        is_allowed = ctx.decisions.allows_on_topic(Operation.READ, topic)
         partition = ctx.services.partitions.find(topic, index)
-        if partition is None or not partition.is_leader:
-            code = ctx.services.absent_partition_error(topic, index)
+        if not is_allowed or partition is None or not partition.is_leader:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if is_allowed:
+                code = ctx.services.absent_partition_error(topic, index)
             return PartitionResponse(partition_index=index, error_code=code, error_message=code.message)
         active = partition.log.producers.entries
     except MillraceError as error:

@@ -21,7 +21,6 @@ from millrace.metadata.service import NewTopic
 from millrace.metadata.topic_names import check_topic_name, is_internal
 from millrace.security.acls.authorizer import NOT_ASKED
 from millrace.security.acls.binding import Operation, ResourceType
-from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -72,7 +71,7 @@ def _describe(
         return _all_topics(ctx, request)
     if not _is_well_formed(request.topics, ctx.api_version):
         return _malformed(request.topics)
-    missing = _creatable(ctx.services, request.topics) if request.allow_auto_topic_creation else ()
+    missing = _creatable(ctx, request.topics) if request.allow_auto_topic_creation else ()
     if missing:
         return _create_and_describe(ctx, request, request.topics, missing)
     return _some_topics(ctx, request, request.topics, {})
@@ -97,7 +96,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=image.brokers[node_id].rack)
             for node_id, (host, port) in reachable_brokers(ctx, image).items()
         ],
-        cluster_authorized_operations=EVERY_OPERATION[ResourceType.CLUSTER]
+        cluster_authorized_operations=ctx.decisions.told_cluster_operations()
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
@@ -147,11 +146,18 @@ def _all_topics(ctx: RequestContext, request: MetadataRequest) -> bytes:
         ctx.endpoint.local_port,
         request.include_cluster_authorized_operations,
         request.include_topic_authorized_operations,
+        # Where there are permissions, an answer is for those who may see the same.
+        ctx.decisions.asker,
     )
     body = answers.find(key, image.topology_revision)
     if body is None:
         brokers = reachable_brokers(ctx, image)
-        topics = [_topic(image, topic, brokers, ctx.api_version) for topic in image.topics.values()]
+        allows = ctx.decisions.allows_on_topic
+        topics = [
+            _topic(image, topic, brokers, ctx.api_version)
+            for topic in image.topics.values()
+            if allows(Operation.DESCRIBE, topic.name)
+        ]
         response = _response(ctx, request, image, brokers, topics)
         body = schema.response_encoder(ApiKey.METADATA, ctx.api_version)(response)
         answers.keep(key, image.topology_revision, body)
@@ -174,15 +180,25 @@ def _malformed(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-def _creatable(services: Services, topics: Iterable[MetadataRequestTopic]) -> list[str]:
-    """The topics that come into being because this request asks for them by a proper name."""
-    known = services.metadata.image.topics
+def _creatable(ctx: RequestContext, topics: Iterable[MetadataRequestTopic]) -> list[str]:
+    """The topics that come into being because this request asks for them by a proper name, if its sender
+    may see and create them."""
+    known = ctx.services.metadata.image.topics
     missing = [
         name
         for name in dict.fromkeys(topic.name for topic in topics if topic.topic_id == NO_TOPIC_ID)
-        if name is not None and name not in known and _is_creatable(name)
+        if name is not None
+        and name not in known
+        and _is_creatable(name)
+        and ctx.decisions.allows_on_topic(Operation.DESCRIBE, name)
+        and _may_create(ctx, name)
     ]
-    return missing if missing and services.settings.creates_topics else []
+    return missing if missing and ctx.services.settings.creates_topics else []
+
+
+def _may_create(ctx: RequestContext, name: str) -> bool:
+    decisions = ctx.decisions
+    return decisions.allows_on_cluster(Operation.CREATE) or decisions.allows_on_topic(Operation.CREATE, name)
 
 
 def _is_creatable(name: str) -> bool:
@@ -215,18 +231,38 @@ def _some_topics(
 ) -> MetadataResponse:
     image = ctx.services.metadata.image
     brokers = reachable_brokers(ctx, image)
-    topics = []
+    topics: list[MetadataResponseTopic] = []
+    hidden: list[MetadataResponseTopic] = []
+    creates = request.allow_auto_topic_creation and ctx.services.settings.creates_topics
+    allows = ctx.decisions.allows_on_topic
     for name, topic_id in dict.fromkeys((topic.name, TopicId(topic.topic_id)) for topic in wanted):
         is_by_id = name is None or topic_id != NO_TOPIC_ID
         known = image.topics_by_id.get(topic_id) if is_by_id else image.topics.get(name or "")
-        if known is not None:
+        asked = known.name if known is not None else name or ""
+        if is_by_id and known is None:
+            # Ids are no secret: one that nobody knows is said to be unknown.
+            hidden.append(
+                MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+            )
+        elif not allows(Operation.DESCRIBE, asked):
+            hidden.append(_hidden_topic(None, topic_id) if is_by_id else _hidden_topic(asked))
+        elif known is not None:
             topics.append(_topic(image, known, brokers, ctx.api_version))
-        elif is_by_id:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-            topics.append(MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id))
+        elif creates and _is_creatable(asked) and not _may_create(ctx, asked):
+            hidden.append(_hidden_topic(asked))
         else:
-            topics.append(_absent_topic(name or "", failures))
-    return _response(ctx, request, image, brokers, topics)
+            topics.append(_absent_topic(asked, failures))
+    response = _response(ctx, request, image, brokers, topics)
+    # Behind the others, and without a word on what their sender may do.
+    response.topics += hidden
+    return response
+
+
+def _hidden_topic(name: str | None, topic_id: bytes = NO_TOPIC_ID) -> MetadataResponseTopic:
+    """What those are told who may not describe a topic. It does not say whether the topic exists."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id
+    )
 
 
 def _absent_topic(name: str, failures: Mapping[str, ErrorCode]) -> MetadataResponseTopic:
@@ -284,7 +320,9 @@ def _response(
 ) -> MetadataResponse:
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = EVERY_OPERATION[ResourceType.TOPIC]
+            topic.topic_authorized_operations = ctx.decisions.authorized_operations(
+                ResourceType.TOPIC, topic.name or ""
+            )
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=image.brokers[node_id].rack)
@@ -293,7 +331,7 @@ def _response(
         cluster_id=image.cluster_id,
         controller_id=controller_of(ctx.services, image),
         topics=topics,
-        cluster_authorized_operations=EVERY_OPERATION[ResourceType.CLUSTER]
+        cluster_authorized_operations=ctx.decisions.told_cluster_operations()
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )

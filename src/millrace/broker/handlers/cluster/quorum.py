@@ -38,6 +38,9 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    if not ctx.decisions.allows_on_cluster(Operation.DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=code, error_message=code.message)
     image = ctx.services.metadata.image
     topics = [
         DescribeQuorumResponseTopicData(

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from millrace.broker.config import loggers
 from millrace.broker.handlers.configs import security_resources
 from millrace.broker.handlers.configs.outcomes import outcomes_of
-from millrace.broker.handlers.configs.resources import ResourceType, this_broker, unknown_type
+from millrace.broker.handlers.configs.resources import ResourceType, refusal_of, this_broker, unknown_type
 from millrace.broker.network.checks import on_cluster, on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -35,7 +35,7 @@ Resource = TypeVar("Resource", full.AlterConfigsResource, incremental.AlterConfi
 Result = TypeVar("Result", full.AlterConfigsResourceResponse, incremental.AlterConfigsResourceResponse)
 Wanted = TypeVar("Wanted")
 Place = tuple[int, str]
-Outcome = MillraceError | None
+Outcome = MillraceError | ErrorCode | None
 Change = tuple[ConfigResource, Sequence[Alteration]]
 
 
@@ -43,7 +43,7 @@ async def alter_configs(ctx: RequestContext, request: full.AlterConfigsRequest) 
     def read(resource: full.AlterConfigsResource) -> tuple[ConfigResource, dict[str, str]]:
         return _metadata_resource(ctx, resource), _exact_configs(resource)
 
-    wanted, outcomes = _read_all(request.resources, read)
+    wanted, outcomes = _read_all(ctx, request.resources, read)
     replaced = ctx.services.metadata.replace_configs(
         list(wanted.values()), validate_only=request.validate_only
     )
@@ -69,7 +69,7 @@ async def incremental_alter_configs(
             return None
         return _metadata_resource(ctx, resource), alterations
 
-    found, outcomes = _read_all(request.resources, read)
+    found, outcomes = _read_all(ctx, request.resources, read)
     metadata, is_trial = ctx.services.metadata, request.validate_only
     wanted = {place: change for place, change in found.items() if isinstance(change, tuple)}
     altered = metadata.alter_configs(list(wanted.values()), validate_only=is_trial)
@@ -86,9 +86,10 @@ async def incremental_alter_configs(
 
 
 def _read_all(
-    resources: Iterable[Resource], read: Callable[[Resource], Wanted]
+    ctx: RequestContext, resources: Iterable[Resource], read: Callable[[Resource], Wanted]
 ) -> tuple[dict[Place, Wanted], dict[Place, Outcome]]:
-    """What each resource of a request is to become, and the errors of those that make no sense."""
+    """What each resource of a request is to become, and why nothing comes of the others: they make no sense,
+    or the client may not."""
     counts: dict[Place, int] = {}
     for resource in resources:
         place = (resource.resource_type, resource.resource_name)
@@ -100,6 +101,10 @@ def _read_all(
         try:
             if counts[place] > 1:
                 raise ContradictoryRequest("each resource may be there at most once in a request")
+            code = refusal_of(ctx, Operation.ALTER_CONFIGS, *place)
+            if code is not None:
+                outcomes[place] = code
+                continue
             wanted[place] = read(resource)
         except MillraceError as error:
             outcomes[place] = error
@@ -118,7 +123,7 @@ def _results(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 error_code=_code(resource.resource_type, outcome),
-                error_message=None if outcome is None else error_message(outcome),
+                error_message=_message(outcome),
             )
         )
     return results
@@ -181,9 +186,17 @@ def _alter_loggers(
             loggers.set_level(name, new_level, validate_only=validate_only or is_rehearsal)
 
 
+def _message(outcome: Outcome) -> str | None:
+    if outcome is None:
+        return None
+    return outcome.message if isinstance(outcome, ErrorCode) else error_message(outcome)
+
+
 def _code(resource_type: int, outcome: Outcome) -> ErrorCode:
     if outcome is None:
         return ErrorCode.NONE
+    if isinstance(outcome, ErrorCode):
+        return outcome
     if resource_type == ResourceType.BROKER and isinstance(outcome, InvalidConfig):
         # Kafka tells topics and brokers apart here, and clients may rely on it.
         return ErrorCode.INVALID_REQUEST

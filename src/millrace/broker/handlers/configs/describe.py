@@ -8,7 +8,13 @@ from typing import Final, TypeAlias
 
 from millrace.broker.config import loggers
 from millrace.broker.handlers.configs import security_resources
-from millrace.broker.handlers.configs.resources import ResourceType, check_topic, this_broker, unknown_type
+from millrace.broker.handlers.configs.resources import (
+    ResourceType,
+    check_topic,
+    refusal_of,
+    this_broker,
+    unknown_type,
+)
 from millrace.broker.network.checks import on_cluster, on_group, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -70,6 +76,11 @@ def _describe(
     ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource, shared: Shared
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    code = refusal_of(ctx, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+    if code is not None:
+        result.error_code = code
+        result.error_message = code.message
+        return result
     try:
         match resource.resource_type:
             case ResourceType.TOPIC:

@@ -45,6 +45,23 @@ def check_topic(image: Image, name: str) -> None:
         raise UnknownTopic(name)
 
 
+def refusal_of(ctx: RequestContext, operation: Operation, resource_type: int, name: str) -> ErrorCode | None:
+    """Why the client may not do this to what has settings; None if it may. Types that do not exist are left
+    to others."""
+    decisions = ctx.decisions
+    match resource_type:
+        case ResourceType.TOPIC if not decisions.allows_on_topic(operation, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        case ResourceType.GROUP if not decisions.allows_on_group(operation, name):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS if (
+            not decisions.allows_on_cluster(operation)
+        ):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        case _:
+            return None
+
+
 def this_broker(name: str, node_id: NodeId, *, or_all: bool) -> NodeId | None:
     """The broker that a resource's name means, None for all brokers. A broker answers for no other one."""
     if name == "" and or_all:

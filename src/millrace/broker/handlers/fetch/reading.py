@@ -15,6 +15,7 @@ from millrace.log.errors import OffsetOutOfRange
 from millrace.log.partition.aborted_bounds import learn_aborted
 from millrace.log.partition.log_slice import LogSlice
 from millrace.replica.partition import FencedLeaderEpoch, NotLeader, UnknownLeaderEpoch
+from millrace.security.acls.binding import Operation
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import READ_COMMITTED, FetchRequest, PartitionData, TopicData
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millrace.log.partition.partition_log import PartitionLog
     from millrace.log.segments.segment import Segment
     from millrace.replica.partition import Partition
+    from millrace.security.acls.decisions import Decisions
 
 
 class Reading:
@@ -31,6 +33,7 @@ class Reading:
     again later."""
 
     __slots__ = (
+        "_decisions",
         "_plan",
         "_request",
         "_services",
@@ -42,8 +45,16 @@ class Reading:
         "unread_aborted",
     )
 
-    def __init__(self, services: Services, stats: ApiStats, request: FetchRequest, plan: FetchPlan) -> None:
+    def __init__(
+        self,
+        services: Services,
+        decisions: Decisions,
+        stats: ApiStats,
+        request: FetchRequest,
+        plan: FetchPlan,
+    ) -> None:
         self._services = services
+        self._decisions = decisions
         self._stats = stats
         self._request = request
         self._plan = plan
@@ -68,6 +79,7 @@ class Reading:
         left = min(self._request.max_bytes, services.settings.fetch_bytes_max)
         size = 0
         registry = services.partitions
+        is_restricted = self._decisions.is_restricted
         for target in self._plan.targets:
             by_index = (
                 registry.by_name.get(target.topic)
@@ -75,7 +87,10 @@ class Reading:
                 else registry.by_id.get(target.topic_id)
             )
             partition = None if by_index is None else by_index.get(target.partition)
-            if partition is None:
+            if is_restricted and self._is_refused(target, partition):
+                partition = None
+                data = self._failed(target, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif partition is None:
                 data = self._absent(target)
             else:
                 partitions.append(partition)
@@ -87,6 +102,28 @@ class Reading:
                 left -= data.records.size_bytes
             results.append((target, partition, data))
         self.size_bytes = size
+
+    @property
+    def is_still_allowed(self) -> bool:
+        """Whether all that was found may still be read."""
+        return not any(
+            partition is not None and self._is_refused(target, partition)
+            for target, partition, _ in self.results
+        )
+
+    def _is_refused(self, target: FetchTarget, partition: Partition | None) -> bool:
+        """Whether the client may not read this, be it there or not. An id that nobody knows is no secret."""
+        if self._request.replica_id >= 0:
+            return not self._decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+        name = target.topic
+        if partition is not None:
+            name = partition.topic
+        elif target.topic_id is not None:
+            known = self._services.metadata.image.topics_by_id.get(target.topic_id)
+            if known is None:
+                return False
+            name = known.name
+        return not self._decisions.allows_on_topic(Operation.READ, name)
 
     async def read_with_aborted(self) -> None:
         """Read again once threads have read which transactions were aborted. A broker needs that once after

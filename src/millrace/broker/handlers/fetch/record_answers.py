@@ -24,6 +24,7 @@ from millrace.wire.framing import NodeEndpoint, response_frame
 
 if TYPE_CHECKING:
     from millrace.log.disk.volume import Volume
+    from millrace.security.acls.authorizer import Authorizer
 
 
 class RecordsAnswer(Request):
@@ -55,10 +56,12 @@ class RecordsAnswer(Request):
         endpoints: Sequence[NodeEndpoint] = (),
         leaving: Callable[[float], None] | None = None,
         *,
+        read_again: Callable[[], None],
         is_warm: bool = False,
     ) -> None:
         """Send what was read. `leaving` is called with the time at which the answer leaves: at once, or when
-        threads have read from the disk what is not in memory. `is_warm` says that they have."""
+        threads have read from the disk what is not in memory. `is_warm` says that they have. `read_again` is
+        called instead if permissions have changed meanwhile."""
         connection = self.connection
         frame = encode_frame(self.correlation_id, topics, session_id, self.route.version, endpoints)
         if not is_warm:
@@ -68,7 +71,10 @@ class RecordsAnswer(Request):
                 cold = [chunk for chunk in frame if not isinstance(chunk, bytes) and chunk.is_cold()]
             if cold:
                 self.reserve()
-                connection.start_task(self._warm_and_send(cold, topics, session_id, endpoints, leaving))
+                authorizer = connection.services.access.authorizer
+                connection.start_task(
+                    self._warm_and_send(cold, topics, session_id, endpoints, leaving, read_again, authorizer)
+                )
                 return
         now = connection.ticks()
         self.route.stats.record(now - self.started)
@@ -93,10 +99,16 @@ class RecordsAnswer(Request):
         session_id: int,
         endpoints: Sequence[NodeEndpoint],
         leaving: Callable[[float], None] | None,
+        read_again: Callable[[], None],
+        authorizer: Authorizer | None,
     ) -> None:
+        services = self.connection.services
         # The records of every partition are the log's own slices.
-        await warm_all(self.connection.services.log_directories.volume, cast("list[LogSlice]", cold))
-        self.send(topics, session_id, endpoints, leaving, is_warm=True)
+        await warm_all(services.log_directories.volume, cast("list[LogSlice]", cold))
+        if services.access.authorizer is not authorizer:
+            read_again()
+        else:
+            self.send(topics, session_id, endpoints, leaving, read_again=read_again, is_warm=True)
 
 
 async def warm_all(volume: Volume, slices: Sequence[LogSlice]) -> None:

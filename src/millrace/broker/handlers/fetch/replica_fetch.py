@@ -13,6 +13,8 @@ from millrace.broker.replication.replica_sessions import (
     SessionRefused,
     steady_ms,
 )
+from millrace.security.acls.binding import Operation
+from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import FetchRequest
 
 
@@ -75,10 +77,21 @@ class ReplicaFetch:
         self._stop_waiting()
         self._send()
 
+    def permissions_changed(self) -> None:
+        """Who may not act as a broker any more is told so now."""
+        if not self._is_allowed():
+            self.send_now()
+
+    def _is_allowed(self) -> bool:
+        return self._connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+
     def _stop_waiting(self) -> None:
         self._deadline.cancel()
         self._session.waiting = None
 
     def _send(self) -> None:
+        if not self._is_allowed():
+            self._answer.refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return
         topics = self._sessions.read(self._session, self._request.max_bytes)
-        self._answer.send(topics, self._session.session_id)
+        self._answer.send(topics, self._session.session_id, read_again=self._send)

@@ -39,7 +39,12 @@ def fetch(answer: RecordsAnswer) -> None:
     services = connection.services
     if request.replica_id >= 0 and route.version >= REPLICA_STATE_FROM:
         replicas = services.replica_sessions
-        if replicas is not None and replicas.is_replica(request):
+        if (
+            replicas is not None
+            # Or anybody could say what a follower has, and have it counted.
+            and connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+            and replicas.is_replica(request)
+        ):
             ReplicaFetch(answer, request, replicas).begin()
             return
     connection.fetched_at = answer.started

@@ -65,7 +65,7 @@ class Fetch:
         self._services = services = connection.services
         self._request = request
         self._plan = plan
-        self._reading = Reading(services, answer.route.stats, request, plan)
+        self._reading = Reading(services, connection.decisions, answer.route.stats, request, plan)
         self._deadline: asyncio.TimerHandle | None = None
         self._is_waiting = False
         self._pending_bytes = 0
@@ -201,6 +201,13 @@ class Fetch:
             self._stop_waiting()
             self._services.wakeups.add(self._send)
 
+    def permissions_changed(self) -> None:
+        """Tell the consumer now if it may not read any more what it waits for."""
+        if not self._reading.is_still_allowed:
+            # Neither may it have what was found for it but has not left.
+            self._newest = None
+            self.changed()
+
     def _sees_more(self) -> bool:
         return any(
             partition.log.last_stable_offset > before
@@ -267,7 +274,13 @@ class Fetch:
         topics = reading.topics_to_tell()
         endpoints = self._leaders_named(topics) if reading.is_urgent else ()
         is_paced = reading.size_bytes >= LARGE_ANSWER_BYTES or self._connection.out.pace is not None
-        self._answer.send(topics, self._plan.session_id, endpoints, self._tell_pace if is_paced else None)
+        self._answer.send(
+            topics,
+            self._plan.session_id,
+            endpoints,
+            self._tell_pace if is_paced else None,
+            read_again=self._send,
+        )
 
     def _send_nothing(self) -> None:
         """The consumer has had too much: it is to ask again later, and is told nothing new before."""
@@ -277,7 +290,7 @@ class Fetch:
             # It would miss its partitions in the first answer of a session, and begins another.
             sessions.end(plan.session)
             session_id = 0
-        self._answer.send([], session_id)
+        self._answer.send([], session_id, read_again=self._send)
 
     def _leaders_named(self, topics: list[TopicData]) -> Sequence[NodeEndpoint]:
         if self._answer.route.version < ENDPOINTS_FROM:
@@ -297,7 +310,11 @@ class Fetch:
         if answer.is_over:
             # The connection has ended.
             return
-        assert newest is not None, "who waits and is woken by records keeps them"
+        if newest is None:
+            # It may not have them any more.
+            self._stop_waiting()
+            self._send()
+            return
         high_watermark, records = newest
         target, partition = self._plan.targets[0], self._reading.partitions[0]
         log = partition.log

@@ -17,7 +17,6 @@ from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
 from millrace.security.acls.authorizer import NOT_ASKED
 from millrace.security.acls.binding import Operation, ResourceType
-from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.delete_groups import (
@@ -44,10 +43,16 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
     states = {state.lower() for state in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     response = ListGroupsResponse()
+    decisions = ctx.decisions
+    sees_all = decisions.allows_on_cluster(Operation.DESCRIBE)
     for machine in groups.machines():
         for group_id, group in machine.groups.items():
             state = group.state_name
-            if (not states or state.lower() in states) and (not types or group.type_name in types):
+            if (
+                (not states or state.lower() in states)
+                and (not types or group.type_name in types)
+                and (sees_all or decisions.allows_on_group(Operation.DESCRIBE, group_id))
+            ):
                 response.groups.append(
                     ListedGroup(
                         group_id=group_id,
@@ -64,7 +69,9 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     for group_id in request.groups:
         described = _describe(ctx, group_id)
         if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = EVERY_OPERATION[ResourceType.GROUP]
+            described.authorized_operations = ctx.decisions.authorized_operations(
+                ResourceType.GROUP, group_id
+            )
         else:
             described.authorized_operations = NOT_ASKED
         response.groups.append(described)
@@ -72,6 +79,8 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
 
 
 def _describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+    if not ctx.decisions.allows_on_group(Operation.DESCRIBE, group_id):
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     machine = ctx.services.groups.machine_of(group_id)
     if isinstance(machine, MillraceError):
         return DescribedGroup(group_id=group_id, error_code=error_code(machine))
@@ -111,7 +120,10 @@ def delete_groups(
     ctx: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     groups = ctx.services.groups
-    names = list(dict.fromkeys(request.groups_names))
+    allowed: list[str] = []
+    refused: list[str] = []
+    for name in dict.fromkeys(request.groups_names):
+        (allowed if ctx.decisions.allows_on_group(Operation.DELETE, name) else refused).append(name)
 
     def respond(outcomes: Sequence[Outcome]) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
@@ -120,11 +132,15 @@ def delete_groups(
                     group_id=name,
                     error_code=error_code(outcome) if isinstance(outcome, MillraceError) else 0,
                 )
-                for name, outcome in zip(names, outcomes, strict=True)
+                for name, outcome in zip(allowed, outcomes, strict=True)
+            ]
+            + [
+                DeletableGroupResult(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                for name in refused
             ]
         )
 
-    return all_answered([groups.submit(name, DeleteGroup(name)) for name in names], respond)
+    return all_answered([groups.submit(name, DeleteGroup(name)) for name in allowed], respond)
 
 
 # v4 filters by state, v5 by type.

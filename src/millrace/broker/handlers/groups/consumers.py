@@ -23,8 +23,8 @@ from millrace.groups.consumer.member import ConsumerMember
 from millrace.groups.errors import GroupNotFound
 from millrace.security.acls.authorizer import NOT_ASKED
 from millrace.security.acls.binding import Operation, ResourceType
-from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages import consumer_group_describe as described
 from millrace.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -42,9 +42,20 @@ CONSUMER_MEMBER: Final = 1
 def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    decisions = ctx.decisions
+    if not decisions.allows_on_group(Operation.READ, request.group_id):
+        return _refused_beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not all(
+        decisions.allows_on_topic(Operation.DESCRIBE, topic) for topic in request.subscribed_topic_names or ()
+    ):
+        return _refused_beat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if request.subscribed_topic_regex:
         return _heartbeat_with_pattern(ctx, request, request.subscribed_topic_regex)
     return answered(ctx.services.groups.submit(request.group_id, _command(ctx, request, None)), _beaten)
+
+
+def _refused_beat(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=code.message)
 
 
 async def _heartbeat_with_pattern(
@@ -52,9 +63,10 @@ async def _heartbeat_with_pattern(
 ) -> ConsumerGroupHeartbeatResponse:
     """Find out first what the pattern matches, so that the first answer can assign partitions."""
     try:
-        resolved = {pattern: await _consumers(ctx).resolve(pattern)}
+        matched = await _consumers(ctx).resolve_for(request.group_id, pattern, ctx.decisions)
     except InvalidPattern as error:
         return _beaten(error)
+    resolved = {pattern: matched}
     outcome = ctx.services.groups.submit(request.group_id, _command(ctx, request, resolved))
     return _beaten(await outcome if isinstance(outcome, asyncio.Future) else outcome)
 
@@ -89,7 +101,7 @@ def _command(
 def _repeated(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat | None:
     """The command of a member that stays and tells nothing new, which is what members repeat."""
     stays = request.group_id and request.member_epoch > JOINING
-    tells_nothing = (
+    tells_nothing = ctx.decisions.allows_on_group(Operation.READ, request.group_id) and (
         request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
         and request.topic_partitions is None
@@ -126,8 +138,11 @@ def consumer_group_describe(
     for group_id in request.group_ids:
         try:
             group = _describe(ctx, group_id)
-            is_asked = request.include_authorized_operations
-            group.authorized_operations = EVERY_OPERATION[ResourceType.GROUP] if is_asked else NOT_ASKED
+            group.authorized_operations = NOT_ASKED
+            if request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = ctx.decisions.authorized_operations(
+                    ResourceType.GROUP, group_id
+                )
         except MillraceError as error:
             group = described.DescribedGroup(
                 group_id=group_id, error_code=error_code(error), error_message=error_message(error)
@@ -137,6 +152,9 @@ def consumer_group_describe(
 
 
 def _describe(ctx: RequestContext, group_id: str) -> described.DescribedGroup:
+    if not ctx.decisions.allows_on_group(Operation.DESCRIBE, group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return described.DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
     machine = ctx.services.groups.machine_of(group_id)
     if isinstance(machine, MillraceError):
         raise machine
@@ -144,13 +162,25 @@ def _describe(ctx: RequestContext, group_id: str) -> described.DescribedGroup:
     if not isinstance(group, ConsumerGroup):
         raise GroupNotFound(group_id, "not found" if group is None else "is not a consumer group")
     consumers = _consumers(ctx)
+    members = [_described_member(group, member, consumers) for member in group.members.values()]
+    if not all(
+        ctx.decisions.allows_on_topic(Operation.DESCRIBE, topic.topic_name)
+        for member in members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    ):
+        return described.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="the group reads topics that the client may not describe",
+        )
     return described.DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=consumers.preferred_assignor(group.members.values()),
-        members=[_described_member(group, member, consumers) for member in group.members.values()],
+        members=members,
     )
 
 

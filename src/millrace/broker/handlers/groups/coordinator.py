@@ -12,6 +12,7 @@ from millrace.broker.network.dispatch import Api
 from millrace.coordinator.internal_topic import InternalTopic
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
+from millrace.metadata.image import NO_LEADER
 from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -36,6 +37,9 @@ def find_coordinator(
     if request.key_type == SHARE and ctx.api_version < SHARE_FROM:
         return _failed(request, ErrorCode.INVALID_REQUEST)
     topic = _topic_of(ctx, request.key_type)
+    if all(_refusal(ctx, request.key_type, key) is not None for key in request.coordinator_keys):
+        # Nobody who may not ask gets a topic created.
+        return _find(ctx, request, topic)
     if topic is None:
         return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _find(ctx, request, topic) if topic.exists else _create_and_find(ctx, request, topic)
@@ -50,6 +54,19 @@ def _topic_of(ctx: RequestContext, key_type: int) -> InternalTopic | None:
     return None
 
 
+def _refusal(ctx: RequestContext, key_type: int, key: str) -> ErrorCode | None:
+    """Why the client may not know who coordinates this; None if it may."""
+    decisions = ctx.decisions
+    if key_type == GROUP:
+        is_allowed = decisions.allows_on_group(Operation.DESCRIBE, key)
+        return None if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key_type == TRANSACTION:
+        is_allowed = decisions.allows_on_transactional_id(Operation.DESCRIBE, key)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    is_allowed = decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 async def _create_and_find(
     ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic
 ) -> FindCoordinatorResponse:
@@ -61,11 +78,16 @@ async def _create_and_find(
 
 
 def _find(
-    ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic
+    ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic | None
 ) -> FindCoordinatorResponse:
     brokers = reachable_brokers(ctx, ctx.services.metadata.image)
     response = FindCoordinatorResponse(
-        coordinators=[_coordinator(key, topic.leader_of(key), brokers) for key in request.coordinator_keys]
+        coordinators=[
+            _absent(key, code)
+            if (code := _refusal(ctx, request.key_type, key)) is not None
+            else _coordinator(key, NO_LEADER if topic is None else topic.leader_of(key), brokers)
+            for key in request.coordinator_keys
+        ]
     )
     if ctx.api_version < SEVERAL_KEYS_FROM:
         for found in response.coordinators:

@@ -33,6 +33,7 @@ from millrace.groups.errors import (
 )
 from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
+from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from millrace.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -51,8 +52,16 @@ def join_group(
     version = ctx.api_version
 
     def respond(outcome: Outcome) -> JoinGroupResponse:
+        # Joining may take minutes: who may not read the group any more hears nothing of its members.
+        if not _may_read(ctx, request.group_id):
+            return JoinGroupResponse(
+                error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                protocol_name=None if version >= NULL_PROTOCOL_FROM else "",
+            )
         return _joined(outcome, request, version)
 
+    if not _may_read(ctx, request.group_id):
+        return respond(None)
     error = _check_join(ctx, request)
     if error is not None:
         return respond(error)
@@ -76,6 +85,10 @@ def join_group(
         supports_skipped_assignment=version >= SKIPPED_ASSIGNMENT_FROM,
     )
     return answered(groups.submit(request.group_id, command), respond)
+
+
+def _may_read(ctx: RequestContext, group_id: str) -> bool:
+    return ctx.decisions.allows_on_group(Operation.READ, group_id)
 
 
 def _check_join(ctx: RequestContext, request: JoinGroupRequest) -> GroupError | None:
@@ -119,6 +132,14 @@ def _joined(outcome: Outcome, request: JoinGroupRequest, version: int) -> JoinGr
 def sync_group(
     ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    def respond(outcome: Outcome) -> SyncGroupResponse:
+        # The leader's assignment may have been long in coming.
+        if not _may_read(ctx, request.group_id):
+            return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _synced(outcome)
+
+    if not _may_read(ctx, request.group_id):
+        return respond(None)
     if not request.group_id:
         return _synced(InvalidGroupId(request.group_id))
     if ctx.api_version >= NAMED_PROTOCOLS_FROM and (
@@ -134,7 +155,7 @@ def sync_group(
         protocol=request.protocol_name,
         assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
     )
-    return answered(ctx.services.groups.submit(request.group_id, command), _synced)
+    return answered(ctx.services.groups.submit(request.group_id, command), respond)
 
 
 def _synced(outcome: Outcome) -> SyncGroupResponse:
@@ -149,6 +170,8 @@ def _synced(outcome: Outcome) -> SyncGroupResponse:
 def heartbeat(
     ctx: RequestContext, request: HeartbeatRequest
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+    if not _may_read(ctx, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _beaten(InvalidGroupId(request.group_id))
     return answered(ctx.services.groups.submit(request.group_id, _heartbeat_of(ctx, request)), _beaten)
@@ -159,7 +182,8 @@ def _heartbeat_of(_ctx: RequestContext, request: HeartbeatRequest) -> Heartbeat:
 
 
 def _repeated_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Heartbeat | None:
-    return _heartbeat_of(ctx, request) if request.group_id else None
+    is_usual = request.group_id and _may_read(ctx, request.group_id)
+    return _heartbeat_of(ctx, request) if is_usual else None
 
 
 def _beaten(outcome: Outcome) -> HeartbeatResponse:
@@ -169,6 +193,8 @@ def _beaten(outcome: Outcome) -> HeartbeatResponse:
 def leave_group(
     ctx: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    if not _may_read(ctx, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _left(InvalidGroupId(request.group_id))
     command = Leave(

@@ -59,16 +59,27 @@ def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     image = ctx.services.metadata.image
+    decisions = ctx.decisions
     response = OffsetCommitResponse()
     commit = CommitPlaces()
+    is_in_group = decisions.allows_on_group(Operation.READ, request.group_id)
     for asked in request.topics:
         topic = _topic(image, asked.name, asked.topic_id, ctx.api_version)
+        # The name that is asked for decides, whether there is such a topic or not.
+        name = asked.name if topic is None else topic.name
+        is_unknown_id = topic is None and ctx.api_version >= TOPIC_IDS_FROM
+        code = ErrorCode.NONE
+        if not is_in_group:
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif not is_unknown_id and not decisions.allows_on_topic(Operation.READ, name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answer)
         for each in asked.partitions:
-            place = OffsetCommitResponsePartition(partition_index=each.partition_index)
+            place = OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
             answer.partitions.append(place)
-            commit.add(topic, each, place, unknown_topic=_unknown_topic(ctx.api_version))
+            if not code:
+                commit.add(topic, each, place, unknown_topic=_unknown_topic(ctx.api_version))
     if not commit.offsets:
         return response
     command = CommitOffsets(
@@ -87,12 +98,11 @@ def offset_fetch(
     ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     image = ctx.services.metadata.image
-    version = ctx.api_version
 
     def respond(outcomes: Sequence[Outcome]) -> OffsetFetchResponse:
         return OffsetFetchResponse(
             groups=[
-                _fetched(group, outcome, image, version)
+                _fetched(ctx, group, outcome, image)
                 for group, outcome in zip(request.groups, outcomes, strict=True)
             ]
         )
@@ -104,12 +114,15 @@ def offset_fetch(
 def _fetch(
     ctx: RequestContext, group: OffsetFetchRequestGroup, image: Image, require_stable: bool
 ) -> Outcome | Answer:
+    if not ctx.decisions.allows_on_group(Operation.DESCRIBE, group.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
     partitions = None
     if group.topics is not None:
         partitions = [
             (name, index)
             for asked in group.topics
             if (name := _name(image, asked, ctx.api_version)) is not None
+            and ctx.decisions.allows_on_topic(Operation.DESCRIBE, name)
             for index in asked.partition_indexes
         ]
     command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch, require_stable)
@@ -117,26 +130,28 @@ def _fetch(
 
 
 def _fetched(
-    group: OffsetFetchRequestGroup, outcome: Outcome, image: Image, version: int
+    ctx: RequestContext, group: OffsetFetchRequestGroup, outcome: Outcome, image: Image
 ) -> OffsetFetchResponseGroup:
-    if isinstance(outcome, MillraceError):
-        return _fetch_failed(group, error_code(outcome), version)
+    version, allows = ctx.api_version, ctx.decisions.allows_on_topic
+    if isinstance(outcome, ErrorCode | MillraceError):
+        code = outcome if isinstance(outcome, ErrorCode) else error_code(outcome)
+        return _fetch_failed(group, code, version)
     assert isinstance(outcome, OffsetsFetched), outcome
     answer = OffsetFetchResponseGroup(group_id=group.group_id)
     if group.topics is None:
-        return _all_fetched(answer, outcome, image, version)
-    found = iter(outcome.offsets)
+        return _all_fetched(ctx, answer, outcome, image)
+    found = {(name, index): committed for name, index, committed in outcome.offsets}
     for asked in group.topics:
         topic = OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id)
         answer.topics.append(topic)
-        if _name(image, asked, version) is None:
-            topic.partitions += [
-                _partition(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes
-            ]
+        name = _name(image, asked, version)
+        if name is None or not allows(Operation.DESCRIBE, name):
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.partitions += [_partition(index, None, code) for index in asked.partition_indexes]
             continue
         topic_id = asked.topic_id if version >= TOPIC_IDS_FROM else _topic_id(image, asked.name)
         for index in asked.partition_indexes:
-            _, _, committed = next(found)
+            committed = found.get((name, index))
             if committed is not None and _is_other(committed.topic_id, topic_id):
                 committed = None
             topic.partitions.append(_partition(index, committed))
@@ -144,7 +159,7 @@ def _fetched(
 
 
 def _all_fetched(
-    answer: OffsetFetchResponseGroup, outcome: OffsetsFetched, image: Image, version: int
+    ctx: RequestContext, answer: OffsetFetchResponseGroup, outcome: OffsetsFetched, image: Image
 ) -> OffsetFetchResponseGroup:
     topics: dict[str, OffsetFetchResponseTopics] = {}
     for name, index, committed in outcome.offsets:
@@ -153,8 +168,10 @@ def _all_fetched(
         topic = topics.get(name)
         if topic is None:
             known = image.topics.get(name)
-            if known is None and version >= TOPIC_IDS_FROM:
+            if known is None and ctx.api_version >= TOPIC_IDS_FROM:
                 # The topic is being deleted: there is no id to tell it by.
+                continue
+            if not ctx.decisions.allows_on_topic(Operation.DESCRIBE, name):
                 continue
             topic = topics[name] = OffsetFetchResponseTopics(name=name)
             if known is not None:
@@ -197,6 +214,9 @@ def _partition(index: int, committed: CommittedOffset | None, code: int = 0) -> 
 def offset_delete(
     ctx: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    decisions = ctx.decisions
+    if not decisions.allows_on_group(Operation.DELETE, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     image = ctx.services.metadata.image
     response = OffsetDeleteResponse()
     wanted: list[tuple[str, int]] = []
@@ -207,7 +227,9 @@ def offset_delete(
         for each in asked.partitions:
             place = OffsetDeleteResponsePartition(partition_index=each.partition_index)
             answer.partitions.append(place)
-            if image.partition(asked.name, each.partition_index) is None:
+            if not decisions.allows_on_topic(Operation.READ, asked.name):
+                place.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(asked.name, each.partition_index) is None:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 places.append(place)

@@ -1,8 +1,8 @@
 """The quick way of OffsetCommit: it recognises by its bytes what repeats in a client's commits.
 
-Who commits, and to which partitions, is worked out once (`network/recognition.py`). The group is asked each
-time whether it lets a commit pass; the record, the state and the answer are those of the general way
-(`offsets.offset_commit`), to which everything unusual is left.
+Who commits, to which partitions, and that they may, is worked out once (`network/recognition.py`). The group
+is asked each time whether it lets a commit pass; the record, the state and the answer are those of the
+general way (`offsets.offset_commit`), to which everything unusual is left.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from millrace.broker.network.requests import Request
 from millrace.broker.wire_errors import error_code
 from millrace.core.ids import TopicId
 from millrace.groups.offsets.prepared_commits import Committer, Place, Wanted, apply_commit, place_of
+from millrace.security.acls.binding import Operation
 from millrace.wire.commit_codec import (
     TOPIC_IDS_FROM,
     is_sole,
@@ -107,7 +108,7 @@ def _meet(request: CommitRequest, head: bytes) -> Committer | None:
     if said is None:
         return None
     index = request.connection.services.groups.partition_of(said[0])
-    if index is None:
+    if index is None or not request.connection.decisions.allows_on_group(Operation.READ, said[0]):
         return None
     committer = Committer(*said, index)
     request.connection.recognised.remember(request.route, (head,), committer)
@@ -126,6 +127,8 @@ def _find(
         name = topic_name(named, version)
         topic = None if name is None else image.topics.get(name)
     if topic is None or not 0 <= partition < len(topic.partitions):
+        return None
+    if not request.connection.decisions.allows_on_topic(Operation.READ, topic.name):
         return None
     place = place_of(committer.group_id, topic.name, partition, topic.topic_id)
     request.connection.recognised.remember(request.route, (head, named, partition), place)

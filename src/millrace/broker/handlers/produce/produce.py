@@ -74,6 +74,7 @@ def _sole_partition(request: ProduceAnswer, topic: TopicRecords) -> tuple[Partit
         or partition.topic in INTERNAL_TOPICS
         or not partition.has_enough_replicas
         or partition.log.prepares_batches
+        or not connection.decisions.allows_on_topic(Operation.WRITE, partition.topic)
     ):
         return None
     request.topic_id = topic_id

@@ -17,19 +17,22 @@ from millrace.broker.handlers.produce.answers import (
     success_of,
 )
 from millrace.broker.handlers.produce.refused_batches import Place, code_behind_refused, note_refused
-from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied
+from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied, is_transactional
 from millrace.core.errors import MillraceError
 from millrace.log.batches.validation import prepare
 from millrace.log.partition.appending import Appended
 from millrace.metadata.topic_names import INTERNAL_TOPICS
+from millrace.security.acls.binding import Operation
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.produce_codec import PartitionResult, TopicRecords
 
 if TYPE_CHECKING:
     from millrace.broker.handlers.services import Services
+    from millrace.broker.network.connection import Connection
     from millrace.coordinator.runtime import Answer
     from millrace.core.ids import TopicId
     from millrace.replica.partition import Partition
+    from millrace.security.acls.decisions import Decisions
 
 VALID_ACKS: Final = (ALL_REPLICAS, 0, 1)
 
@@ -39,12 +42,19 @@ def produce_to_several(
 ) -> None:
     """Serve any request that was decoded; its `acks` and `timeout_ms` are set."""
     services = request.connection.services
+    if not _may_transact(request.connection.decisions, transactional_id, topics):
+        _refuse_all(request, topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
     gate = None
     if transactional_id is not None:
         gate = TransactionGate(
             services.transactions, transactional_id, request.route.version, services.remote_transactions
         )
-        waits = gate.enter(services.partitions, topics)
+        # What it may not write to takes no part in its transaction.
+        waits = gate.enter(
+            services.partitions,
+            [topic for topic in topics if not is_write_refused(request.connection, topic)],
+        )
         if waits:
             # The buffer will be read into again before the coordinator has answered.
             appends = _Appends(request, gate)
@@ -56,6 +66,37 @@ def produce_to_several(
         request.connection.run_ordered(appends.prepare_and_finish())
     else:
         appends.finish()
+
+
+def _may_transact(decisions: Decisions, transactional_id: str | None, topics: Sequence[TopicRecords]) -> bool:
+    """Whether the records of a transaction are of one that the client may write in. Without an id they are of
+    nobody's."""
+    return not any(
+        records is not None and is_transactional(records) for _, _, wanted in topics for _, records in wanted
+    ) or (
+        transactional_id is not None
+        and decisions.allows_on_transactional_id(Operation.WRITE, transactional_id)
+    )
+
+
+def _refuse_all(request: ProduceAnswer, topics: Sequence[TopicRecords], code: ErrorCode) -> None:
+    answer = WholeAnswer(request)
+    for topic, topic_id, wanted in topics:
+        results = answer.add_topic(topic, topic_id)
+        results += [PartitionResult(index, code, error_message=code.message) for index, _ in wanted]
+    answer.finish()
+
+
+def is_write_refused(connection: Connection, topic: TopicRecords) -> bool:
+    """Whether the client may not write to a topic, which may not exist. An id that nobody knows is no
+    secret."""
+    name, topic_id, _ = topic
+    if topic_id is not None:
+        known = connection.services.metadata.image.topics_by_id.get(topic_id)
+        if known is None:
+            return False
+        name = known.name
+    return not connection.decisions.allows_on_topic(Operation.WRITE, name)
 
 
 class _Appends:
@@ -88,9 +129,13 @@ class _Appends:
         """Append what can be appended as it is."""
         partitions = self._services.partitions
         answer, acks = self._answer, self._acks
-        for topic, topic_id, wanted in topics:
+        for topic_records in topics:
+            topic, topic_id, wanted = topic_records
             by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
             results = answer.add_topic(topic, topic_id)
+            if is_write_refused(self._connection, topic_records):
+                results += [_not_authorized(index) for index, _ in wanted]
+                continue
             for index, records in wanted:
                 partition = None if by_index is None else by_index.get(index)
                 if (
@@ -123,7 +168,11 @@ class _Appends:
                 partition.stats.produces_failed += 1
                 part.conclude(refusal_of(self._services, partition, error))
             else:
-                self._append(partition, topic_id, ready, now_ms, [], part)
+                if self._connection.decisions.allows_on_topic(Operation.WRITE, partition.topic):
+                    self._append(partition, topic_id, ready, now_ms, [], part)
+                else:
+                    # The permission went while the batch was looked into.
+                    part.conclude(_not_authorized(partition.index))
         self.finish()
 
     def finish(self) -> None:
@@ -186,6 +235,11 @@ class _Appends:
         """Those behind a batch that its producer has to send again are not to come before it."""
         if self._acks:
             note_refused(self._connection, place, records, code)
+
+
+def _not_authorized(index: int) -> PartitionResult:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return PartitionResult(index, code, error_message=code.message)
 
 
 def _refusal(

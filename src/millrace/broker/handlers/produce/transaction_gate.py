@@ -180,6 +180,11 @@ def copied(topics: Iterable[TopicRecords]) -> list[TopicRecords]:
     ]
 
 
+def is_transactional(records: memoryview) -> bool:
+    """Whether a batch claims to be of a transaction."""
+    return _transactional_producer(records) is not None
+
+
 def _transactional_producer(records: memoryview) -> Identity | None:
     """The producer of a transactional batch; None for all else, which the log judges by itself."""
     if len(records) < HEADER_SIZE:

@@ -63,6 +63,8 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 async def _delete(
     ctx: RequestContext, topic: str, index: int, offset: int
 ) -> _Deletion | DeleteRecordsPartitionResult:
+    if not ctx.decisions.allows_on_topic(Operation.DELETE, topic):
+        return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = ctx.services.partitions.find(topic, index)
     if partition is None or not partition.is_leader:
         return _failed(index, ctx.services.absent_partition_error(topic, index))

@@ -66,9 +66,12 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
     response = ListOffsetsResponse()
     for topic in request.topics:
         answers: dict[int, ListOffsetsPartitionResponse] = {}
+        is_allowed = ctx.decisions.allows_on_topic(Operation.DESCRIBE, topic.name)
         for wanted in topic.partitions:
             index = wanted.partition_index
-            if (topic.name, index) in twice:
+            if not is_allowed:
+                answers[index] = _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif (topic.name, index) in twice:
                 answers[index] = _failed(index, ErrorCode.INVALID_REQUEST)
             else:
                 committed_only = request.isolation_level == READ_COMMITTED
@@ -151,11 +154,19 @@ def _failed(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    is_broker = ctx.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_epoch_end(ctx, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _epoch_end(ctx, topic.topic, wanted)
+                    if is_broker or ctx.decisions.allows_on_topic(Operation.DESCRIBE, topic.topic)
+                    else EpochEndOffset(
+                        partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    )
+                    for wanted in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

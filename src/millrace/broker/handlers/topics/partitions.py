@@ -13,8 +13,8 @@ from millrace.core.ids import NodeId
 from millrace.metadata.errors import InvalidTopicName
 from millrace.metadata.image import NO_LEADER, Image, PartitionState, TopicState
 from millrace.metadata.topic_names import check_topic_name, is_internal
+from millrace.security.acls.authorizer import NOT_ASKED
 from millrace.security.acls.binding import Operation, ResourceType
-from millrace.security.acls.decisions import EVERY_OPERATION
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.describe_topic_partitions import (
@@ -30,9 +30,10 @@ def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     image = ctx.services.metadata.image
-    names = _wanted(image, request)
-    if names is None:
+    found = _wanted(image, request)
+    if found is None:
         return _refused(request)
+    names = [name for name in found if ctx.decisions.allows_on_topic(Operation.DESCRIBE, name)]
     limit = ctx.services.settings.described_partitions_max
     left = max(1, min(limit, request.response_partition_limit))
     reachable = reachable_brokers(ctx, image)
@@ -40,7 +41,7 @@ def describe_topic_partitions(
     for name in names:
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_absent(name))
+            response.topics.append(_absent(ctx, name))
             continue
         first = (
             0
@@ -53,13 +54,17 @@ def describe_topic_partitions(
             )
             break
         stop = min(first + left, len(topic.partitions))
-        response.topics.append(_topic(image, topic, range(first, stop), reachable))
+        response.topics.append(_topic(ctx, image, topic, range(first, stop), reachable))
         left -= max(0, stop - first)
         if stop < len(topic.partitions):
             response.next_cursor = DescribeTopicPartitionsResponseCursor(
                 topic_name=name, partition_index=stop
             )
             break
+    if request.topics:
+        # Whether they exist is nobody's business who may not describe them.
+        shown = set(names)
+        response.topics += [_hidden(name) for name in found if name not in shown]
     return response
 
 
@@ -83,7 +88,13 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
     )
 
 
-def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_authorized_operations=NOT_ASKED
+    )
+
+
+def _absent(ctx: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
@@ -93,12 +104,16 @@ def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
         error_code=code,
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=EVERY_OPERATION[ResourceType.TOPIC],
+        topic_authorized_operations=ctx.decisions.authorized_operations(ResourceType.TOPIC, name),
     )
 
 
 def _topic(
-    image: Image, topic: TopicState, indexes: range, reachable: dict[NodeId, tuple[str, int]]
+    ctx: RequestContext,
+    image: Image,
+    topic: TopicState,
+    indexes: range,
+    reachable: dict[NodeId, tuple[str, int]],
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -108,7 +123,7 @@ def _topic(
             _partition(index, topic.partitions[index], reachable, image.offline_at(topic.topic_id, index))
             for index in indexes
         ],
-        topic_authorized_operations=EVERY_OPERATION[ResourceType.TOPIC],
+        topic_authorized_operations=ctx.decisions.authorized_operations(ResourceType.TOPIC, topic.name),
     )
 
 

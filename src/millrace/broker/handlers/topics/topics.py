@@ -49,13 +49,23 @@ from millrace.wire.messages.delete_topics import (
 DELETION_DISABLED_FROM: Final = 3
 """Older clients do not know that error."""
 
+NOT_ALLOWED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
 Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 
 async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     results: dict[str, CreatableTopicResult] = {}
     wanted: dict[str, NewTopic] = {}
+    decisions = ctx.decisions
+    may_create_any = decisions.allows_on_cluster(Operation.CREATE)
     for name, topic in _by_name(request.topics).items():
+        is_proper = topic is not None and name != KAFKA_METADATA_TOPIC
+        if is_proper and not may_create_any and not decisions.allows_on_topic(Operation.CREATE, name):
+            results[name] = CreatableTopicResult(
+                name=name, error_code=NOT_ALLOWED, error_message=NOT_ALLOWED.message
+            )
+            continue
         try:
             wanted[name] = _new_topic(name, topic)
         except MetadataError as error:
@@ -65,7 +75,13 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     describe = _Describe(ctx.services.config.layers)
     for name, outcome in zip(wanted, await outcomes_of(created, len(topics)), strict=True):
         results[name] = (
-            _not_created(name, outcome) if isinstance(outcome, MetadataError) else _created(outcome, describe)
+            _not_created(name, outcome)
+            if isinstance(outcome, MetadataError)
+            else _created(outcome, describe)
+            if decisions.allows_on_topic(Operation.DESCRIBE_CONFIGS, name)
+            else CreatableTopicResult(
+                name=name, topic_id=outcome.topic_id, topic_config_error_code=NOT_ALLOWED, error_message=None
+            )
         )
     return CreateTopicsResponse(topics=list(results.values()))
 
@@ -148,32 +164,58 @@ def _not_created(name: str, error: MetadataError) -> CreatableTopicResult:
 
 
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    results: list[DeletableTopicResult] = []
+    # In the order of the request, so that places tell nothing of topics that the client may not see.
+    results: dict[str | TopicId | int, DeletableTopicResult | None] = {}
     wanted: dict[str | TopicId, DeleteTopicState] = {}
-    twice: dict[str | TopicId, DeleteTopicState] = {}
-    for topic in request.topics:
+    for place, topic in enumerate(request.topics):
         if (topic.name is None) == (topic.topic_id == NO_TOPIC_ID):
             error = ContradictoryRequest("a topic is to be named either by its name or by its id")
-            results.append(_not_deleted(topic, error, ctx.api_version))
+            results[place] = _not_deleted(topic, error, ctx.api_version)
             continue
         key = TopicId(topic.topic_id) if topic.name is None else topic.name
-        if key in wanted:
-            twice[key] = topic
+        if key in results:
+            twice = _named_twice(topic.name or format_topic_id(TopicId(topic.topic_id)))
+            results[key] = _not_deleted(topic, twice, ctx.api_version)
+            wanted.pop(key, None)
+            continue
+        results[key] = None
         wanted[key] = topic
-    for key, topic in twice.items():
-        del wanted[key]
-        results.append(
-            _not_deleted(
-                topic, _named_twice(topic.name or format_topic_id(TopicId(topic.topic_id))), ctx.api_version
-            )
-        )
+    for key, topic in list(wanted.items()):
+        refusal = _deletion_refused(ctx, topic)
+        if refusal is not None:
+            results[key] = refusal
+            del wanted[key]
     deleted = ctx.services.metadata.delete_topics(list(wanted))
-    for topic, outcome in zip(wanted.values(), await outcomes_of(deleted, len(wanted)), strict=True):
+    for (key, topic), outcome in zip(wanted.items(), await outcomes_of(deleted, len(wanted)), strict=True):
         if isinstance(outcome, MetadataError):
-            results.append(_not_deleted(topic, outcome, ctx.api_version))
+            results[key] = _not_deleted(topic, outcome, ctx.api_version)
         else:
-            results.append(DeletableTopicResult(name=outcome.name, topic_id=outcome.topic_id))
-    return DeleteTopicsResponse(responses=results)
+            results[key] = DeletableTopicResult(name=outcome.name, topic_id=outcome.topic_id)
+    return DeleteTopicsResponse(responses=[result for result in results.values() if result is not None])
+
+
+def _deletion_refused(ctx: RequestContext, topic: DeleteTopicState) -> DeletableTopicResult | None:
+    """The answer to those who may not delete a topic, or not even know of it; None if they may."""
+    decisions = ctx.decisions
+    if decisions.allows_on_cluster(Operation.DELETE):
+        return None
+    if topic.name is None:
+        known = ctx.services.metadata.image.topics_by_id.get(TopicId(topic.topic_id))
+        if known is None or decisions.allows_on_topic(Operation.DELETE, known.name):
+            # An id that nobody knows is no secret.
+            return None
+        is_shown = decisions.allows_on_topic(Operation.DESCRIBE, known.name)
+        return DeletableTopicResult(
+            name=known.name if is_shown else None,
+            topic_id=topic.topic_id,
+            error_code=NOT_ALLOWED,
+            error_message=NOT_ALLOWED.message,
+        )
+    if decisions.allows_on_topic(Operation.DESCRIBE, topic.name):
+        is_absent = topic.name not in ctx.services.metadata.image.topics
+        if is_absent or decisions.allows_on_topic(Operation.DELETE, topic.name):
+            return None
+    return DeletableTopicResult(name=topic.name, error_code=NOT_ALLOWED, error_message=NOT_ALLOWED.message)
 
 
 def _not_deleted(topic: DeleteTopicState, error: MetadataError, version: int) -> DeletableTopicResult:
@@ -193,6 +235,13 @@ async def create_partitions(
     for name, topic in _by_name(request.topics).items():
         if topic is None:
             results.append(_partitions_result(name, _named_twice(name)))
+            continue
+        if not ctx.decisions.allows_on_topic(Operation.ALTER, name):
+            results.append(
+                CreatePartitionsTopicResult(
+                    name=name, error_code=NOT_ALLOWED, error_message=NOT_ALLOWED.message
+                )
+            )
             continue
         assignments = topic.assignments
         wanted.append(

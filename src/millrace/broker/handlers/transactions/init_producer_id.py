@@ -10,7 +10,7 @@ from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code
 from millrace.core.errors import MillraceError
-from millrace.security.acls.binding import Operation
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.transactions.commands import Identity
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -22,6 +22,13 @@ FENCED_FROM: Final = 4
 
 
 async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        if not ctx.decisions.allows_on_transactional_id(Operation.WRITE, request.transactional_id):
+            return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not ctx.decisions.allows_on_cluster(
+        Operation.IDEMPOTENT_WRITE
+    ) and not ctx.decisions.allows_somewhere(Operation.WRITE, ResourceType.TOPIC):
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # Half an identity is a mistake of the client. A whole one means that the client wants to start over after
     # an error: as in Kafka it gets a new id, which tells every partition the same as a higher epoch would.
     if (request.producer_id < 0) != (request.producer_epoch < 0):

@@ -24,6 +24,7 @@ from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.state.transactions import EPOCH_PER_TRANSACTION
 from millrace.replica.partition import Partition
 from millrace.security.acls.binding import Operation
+from millrace.security.acls.decisions import Decisions
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import EpochFenced, InvalidTransactionalId, PartitionNotInTransaction
 from millrace.wire.api_keys import ApiKey
@@ -43,18 +44,32 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
     image = ctx.services.metadata.image
     response = TxnOffsetCommitResponse()
     commit = CommitPlaces()
+    refusal = _refusal(ctx.decisions, request)
     for asked in request.topics:
         topic = image.topics.get(asked.name)
+        code = refusal
+        if not refusal and not ctx.decisions.allows_on_topic(Operation.READ, asked.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         answer = TxnOffsetCommitResponseTopic(name=asked.name)
         response.topics.append(answer)
         for each in asked.partitions:
-            place = TxnOffsetCommitResponsePartition(partition_index=each.partition_index)
+            place = TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
             answer.partitions.append(place)
-            commit.add(topic, each, place)
+            if not code:
+                commit.add(topic, each, place)
     if commit.offsets:
         outcome = await _commit(ctx, request, commit.offsets)
         _ = commit.answer(outcome, response, lambda error: _code_of(error, ctx.api_version))
     return response
+
+
+def _refusal(decisions: Decisions, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Why the whole request is refused."""
+    if not decisions.allows_on_transactional_id(Operation.WRITE, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not decisions.allows_on_group(Operation.READ, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 async def _commit(

@@ -79,6 +79,8 @@ def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     version = ctx.api_version
     if version >= BATCHED_FROM:
+        if not ctx.decisions.allows_on_cluster(Operation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         transactions = request.transactions
     else:
         transactions = [
@@ -92,7 +94,14 @@ def add_partitions_to_txn(
 
     def respond(outcomes: Sequence[Outcome]) -> AddPartitionsToTxnResponse:
         results = [
-            _added(each, _refused(ctx, each, version), outcome, version)
+            _added(
+                each,
+                {}
+                if outcome is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                else _refused(ctx, each, version),
+                outcome,
+                version,
+            )
             for each, outcome in zip(transactions, outcomes, strict=True)
         ]
         if version >= BATCHED_FROM:
@@ -104,6 +113,8 @@ def add_partitions_to_txn(
 
 def _add(ctx: RequestContext, asked: AddPartitionsToTxnTransaction, version: int) -> Outcome | Answer:
     name = asked.transactional_id
+    if version < BATCHED_FROM and not ctx.decisions.allows_on_transactional_id(Operation.WRITE, name):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not name:
         return InvalidTransactionalId()
     producer = Identity(asked.producer_id, asked.producer_epoch)
@@ -134,7 +145,9 @@ def _refused(
     refused: dict[tuple[str, int], ErrorCode] = {}
     for topic in asked.topics:
         for index in topic.partitions:
-            if version < BATCHED_FROM and is_internal(topic.name):
+            if version < BATCHED_FROM and (
+                is_internal(topic.name) or not ctx.decisions.allows_on_topic(Operation.WRITE, topic.name)
+            ):
                 refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif image.partition(topic.name, index) is None:
                 refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -175,6 +188,10 @@ def add_offsets_to_txn(
     ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
     version = ctx.api_version
+    if not ctx.decisions.allows_on_transactional_id(Operation.WRITE, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not ctx.decisions.allows_on_group(Operation.READ, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     index = ctx.services.groups.partition_of(request.group_id)
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -201,6 +218,8 @@ def add_offsets_to_txn(
 
 async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     version = ctx.api_version
+    if not ctx.decisions.allows_on_transactional_id(Operation.WRITE, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
@@ -221,6 +240,11 @@ async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse
 
 
 async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    decisions = ctx.decisions
+    if not decisions.allows_on_cluster(Operation.ALTER) and not decisions.allows_on_cluster(
+        Operation.CLUSTER_ACTION
+    ):
+        return _no_markers(request)
     response = WriteTxnMarkersResponse()
     waits: list[asyncio.Future[MillraceError | None]] = []
     places: list[WritableTxnMarkerPartitionResult] = []
@@ -262,6 +286,28 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
     return response
 
 
+def _no_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=asked.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in asked.topics
+                ],
+            )
+            for asked in request.markers
+        ]
+    )
+
+
 # Describing and listing
 
 
@@ -274,6 +320,10 @@ def describe_transactions(
 
 
 def _described(ctx: RequestContext, name: str) -> described.TransactionState:
+    if not ctx.decisions.allows_on_transactional_id(Operation.DESCRIBE, name):
+        return described.TransactionState(
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=name
+        )
     if not name:
         return described.TransactionState(error_code=ErrorCode.INVALID_REQUEST)
     found = ctx.services.transactions.find(name)
@@ -283,12 +333,14 @@ def _described(ctx: RequestContext, name: str) -> described.TransactionState:
         return described.TransactionState(error_code=error_code(found), transactional_id=name)
     topics: dict[str, described.TopicData] = {}
     for topic, index in found.partitions:
+        if not ctx.decisions.allows_on_topic(Operation.DESCRIBE, topic):
+            continue
         topics.setdefault(topic, described.TopicData(topic=topic)).partitions.append(index)
     return described.TransactionState(
         transactional_id=name,
         transaction_state=found.state.name,
         transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.started_ms if topics else -1,
+        transaction_start_time_ms=found.started_ms if found.partitions else -1,
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
         topics=list(topics.values()),
@@ -321,6 +373,7 @@ def list_transactions(
                 or (each.started_ms >= 0 and now_ms - each.started_ms > request.duration_filter)
             )
             and (matched is None or each.transactional_id in matched)
+            and ctx.decisions.allows_on_transactional_id(Operation.DESCRIBE, each.transactional_id)
         )
 
     return listed.ListTransactionsResponse(

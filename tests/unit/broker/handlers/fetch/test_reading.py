@@ -13,7 +13,7 @@ from millrace.core.ids import TopicId
 from millrace.replica.partition import Partition
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from tests.unit.broker.handlers.broker import NOW_MS, Broker
+from tests.unit.broker.handlers.broker import NOW_MS, Broker, anybody
 from tests.unit.broker.handlers.fetch.test_repeated_fetches import batch, lead_followers
 
 NAME = "read"
@@ -56,7 +56,9 @@ class Reader:
         return self.broker.services.fetch_sessions.plan(request, uses_topic_ids=True, now_ms=NOW_MS)
 
     def read(self, request: FetchRequest) -> Reading:
-        reading = Reading(self.broker.services, self.stats, request, self.plan(request))
+        reading = Reading(
+            self.broker.services, anybody(self.broker.services), self.stats, request, self.plan(request)
+        )
         reading.read()
         return reading
 

@@ -22,6 +22,9 @@ from millrace.core.ids import TopicId
 from millrace.log.disk.volume import FileHandle
 from millrace.log.errors import StorageError
 from millrace.log.partition.log_slice import LogSlice
+from millrace.security.acls.authorizer import Authorizer
+from millrace.security.acls.decisions import Access
+from millrace.security.acls.index import AclIndex
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.fetch_codec import PartitionData, TopicData, sole_records_frame
@@ -58,7 +61,7 @@ class FakeConnection:
         self.aborted: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.now = 5.0
-        self.services = SimpleNamespace(log_directories=SimpleNamespace(volume=self))
+        self.services = SimpleNamespace(log_directories=SimpleNamespace(volume=self), access=Access())
 
     def ticks(self) -> float:
         return self.now
@@ -101,6 +104,10 @@ class Asked:
         self.answer = RecordsAnswer(cast("Connection", self.connection), cast("Route", self.route))
         self.answer.correlation_id = 7
         self.answer.started = 2.0
+        self.read_again_count = 0
+
+    def read_again(self) -> None:
+        self.read_again_count += 1
 
     def decoded(self) -> Any:
         head = 9 if self.version >= 12 else 8
@@ -128,7 +135,7 @@ def test_small_records_are_copied_and_large_ones_stay_in_their_file(
     content = bytes(size_bytes)
     if has_waited:
         asked.answer.reserve()
-    asked.answer.send(topic_of(slice_of(content)), SESSION_ID)
+    asked.answer.send(topic_of(slice_of(content)), SESSION_ID, read_again=asked.read_again)
     (part,) = asked.decoded().responses[0].partitions
     assert part.records == content
     is_copied = isinstance(asked.connection.frames[0], bytes)
@@ -141,7 +148,9 @@ def test_small_records_are_copied_and_large_ones_stay_in_their_file(
 def test_records_of_several_partitions_leave_in_one_frame() -> None:
     asked = Asked()
     large = bytes(SENDFILE_MIN_BYTES)
-    asked.answer.send(topic_of(slice_of(b"one"), None, slice_of(large)), SESSION_ID)
+    asked.answer.send(
+        topic_of(slice_of(b"one"), None, slice_of(large)), SESSION_ID, read_again=asked.read_again
+    )
     answer = asked.decoded()
     assert answer.session_id == SESSION_ID
     assert [part.records or b"" for part in answer.responses[0].partitions] == [b"one", b"", large]
@@ -153,7 +162,7 @@ def test_cold_records_are_read_by_a_thread_before_they_leave() -> None:
     left: list[float] = []
 
     async def send() -> None:
-        asked.answer.send(topic_of(cold, hot), SESSION_ID, leaving=left.append)
+        asked.answer.send(topic_of(cold, hot), SESSION_ID, read_again=asked.read_again, leaving=left.append)
         assert asked.answer.has_place, "later answers queue behind it"
         assert not asked.connection.frames
         assert not left
@@ -168,10 +177,27 @@ def test_cold_records_are_read_by_a_thread_before_they_leave() -> None:
     assert [part.records for part in asked.decoded().responses[0].partitions] == [b"cold", b"hot"]
 
 
+def test_cold_records_are_not_sent_if_permissions_change_while_they_are_read() -> None:
+    asked = Asked()
+
+    async def send() -> None:
+        cold = slice_of(b"cold", is_cached=False)
+        asked.answer.send(topic_of(cold), SESSION_ID, read_again=asked.read_again)
+        asked.connection.services.access.replace(Authorizer(acls=AclIndex([])))
+        (work,) = asked.connection.tasks
+        await work
+
+    asyncio.run(send())
+    assert asked.connection.frames == []
+    assert asked.read_again_count == 1
+
+
 def test_warm_records_leave_at_once_and_their_time_is_told() -> None:
     asked = Asked()
     left: list[float] = []
-    asked.answer.send(topic_of(slice_of(b"warm")), SESSION_ID, leaving=left.append)
+    asked.answer.send(
+        topic_of(slice_of(b"warm")), SESSION_ID, read_again=asked.read_again, leaving=left.append
+    )
     assert left == [5.0]
     assert not asked.connection.tasks
 
@@ -179,7 +205,7 @@ def test_warm_records_leave_at_once_and_their_time_is_told() -> None:
 def test_records_that_cannot_be_read_end_the_connection() -> None:
     """An answer without them would tell the consumer that there are none."""
     asked = Asked()
-    asked.answer.send(topic_of(slice_of(b"lost", fails=True)), SESSION_ID)
+    asked.answer.send(topic_of(slice_of(b"lost", fails=True)), SESSION_ID, read_again=asked.read_again)
     assert asked.connection.frames == []
     assert len(asked.connection.aborted) == 1
     # In a thread nobody is told yet: sending meets the same failure.
@@ -222,5 +248,5 @@ def test_records_in_memory_leave_in_the_same_bytes_as_those_that_were_read(
         slice_of(records),
         [] if tells_aborted else None,
     )
-    read.answer.send([TopicData("orders", topic_id, [data])], session_id)
+    read.answer.send([TopicData("orders", topic_id, [data])], session_id, read_again=read.read_again)
     assert newest == read.connection.sent()

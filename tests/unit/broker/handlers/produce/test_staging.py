@@ -65,6 +65,9 @@ class BrokenReader:
     def changed(self) -> None:
         return
 
+    def permissions_changed(self) -> None:
+        return
+
 
 class Broker:
     """Partitions on one disk, each of which has its files, and a staging that writes for all."""
