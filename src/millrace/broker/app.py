@@ -23,6 +23,7 @@ from millrace.broker.assembly.cluster import (
 )
 from millrace.broker.assembly.coordinators import Coordinators, start_coordinators
 from millrace.broker.assembly.ground import Ground, Release
+from millrace.broker.assembly.logins import build_logins
 from millrace.broker.assembly.serving import (
     build_server,
     build_services,
@@ -152,11 +153,12 @@ class Broker:
         joined = await self._start_cluster()
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
         server = build_server(ground, services, joined.place)
+        logins = build_logins(ground, services)
         start_token_sweep(ground, services)
         upkeep = start_upkeep(ground, storage, joined.disks)
         open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
         ground.surroundings.on_built()
-        bound_ports = await listen(ground, server)
+        bound_ports = await listen(ground, server, logins.by_listener)
         # The broker joins last: from then on clients and other brokers send requests here.
         await joined.place.join(self.background, bound_ports)
         if joined.neighbours is not None:

@@ -34,6 +34,8 @@ class Surroundings:
     """Whether time passes while the loop has something to call; simulated time does not."""
     lanes: Lanes | None = None
     """Threads for what blocks, to be watched; None where the loop does all work by itself."""
+    secret_chance: random.Random | None = None
+    """For what nobody may guess, such as nonces; None where `chance` has to do, in simulations."""
     boot_id: str = ""
     """Differs after each start of the machine, which loses what was not flushed; empty if not known."""
     host_name: str = ""

@@ -25,6 +25,10 @@ THREADS_PER_DISK: Final = 8
 """Threads for each kind of work: about as many requests as a disk can use at once."""
 
 
+LOGIN_THREADS: Final = 2
+"""For passwords and tokens: work for the processor, which must not take all of it."""
+
+
 class Waits(Enum):
     """What work on a data directory waits for."""
 
@@ -114,7 +118,8 @@ class Lane(Executor):
 
 
 class Lanes:
-    """All lanes of a broker: for each data directory one of each kind, and one for the metadata store."""
+    """All lanes of a broker: for each data directory one of each kind, one for the metadata store, one for
+    logins."""
 
     def __init__(self, directories: Sequence[str], ticks: Callable[[], float]) -> None:
         self._by_directory = [
@@ -126,6 +131,7 @@ class Lanes:
         ]
         # One thread, because only one at a time may use the store's file.
         self.metadata = Lane("metadata", 1, ticks)
+        self.logins = Lane("logins", LOGIN_THREADS, ticks)
 
     def of(self, waits: Waits, path: str) -> Lane | None:
         """The lane for work on this path; None (the default executor) if it is in no data directory."""
@@ -136,4 +142,4 @@ class Lanes:
 
     def figures(self) -> list[LaneFigures]:
         lanes = [lane for _, of_directory in self._by_directory for lane in of_directory.values()]
-        return [lane.figures() for lane in (*lanes, self.metadata)]
+        return [lane.figures() for lane in (*lanes, self.metadata, self.logins)]

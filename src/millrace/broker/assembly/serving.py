@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.broker.assembly import part_settings
@@ -16,6 +17,7 @@ from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import Services
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.fetch_sessions import FetchSessions
+from millrace.broker.network.login import ListenerLogins
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.network.server import Server
 from millrace.broker.replication.failed_disks import FailedDisks
@@ -90,13 +92,15 @@ def build_server(ground: Ground, services: Services, place: Place) -> Server:
     return server
 
 
-async def listen(ground: Ground, server: Server) -> dict[str, int]:
+async def listen(ground: Ground, server: Server, logins: Mapping[str, ListenerLogins]) -> dict[str, int]:
     """Open all listeners; return the port that each has got, by its name."""
     config = ground.config.now
     bound_ports: dict[str, int] = {}
     for listener in config.listeners:
         try:
-            host, port = await server.listen(listener.name, listener.host, listener.port)
+            host, port = await server.listen(
+                listener.name, listener.host, listener.port, logins.get(listener.name)
+            )
         except OSError as error:
             raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error
         bound_ports[listener.name] = port

@@ -36,6 +36,7 @@ def of_this_machine(config: BrokerConfig) -> Surroundings:
         clock=SystemClock(),
         ids=SystemIdSource(),
         chance=random.Random(),
+        secret_chance=random.SystemRandom(),
         volume=volume,
         open_store=lambda config: open_store(config, lanes.metadata),
         compaction=WorkerRunner(),

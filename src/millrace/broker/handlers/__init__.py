@@ -16,6 +16,7 @@ from millrace.broker.handlers.cluster.log_dirs import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
 )
+from millrace.broker.handlers.cluster.logins import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from millrace.broker.handlers.cluster.metadata import DESCRIBE_CLUSTER, METADATA
 from millrace.broker.handlers.cluster.quorum import DESCRIBE_QUORUM
 from millrace.broker.handlers.configs import (
@@ -52,6 +53,7 @@ APIS: Final[tuple[Api, ...]] = (
     LIST_OFFSETS,
     METADATA,
     *GROUP_APIS,
+    SASL_HANDSHAKE,
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -67,6 +69,7 @@ APIS: Final[tuple[Api, ...]] = (
     ALTER_CONFIGS,
     ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_LOG_DIRS,
+    SASL_AUTHENTICATE,
     CREATE_PARTITIONS,
     ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.broker.network.context import Endpoint, RequestContext
-from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, answer_bytes
+from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, OWN_BUFFER_KEEP_BYTES, answer_bytes, own_rooms
 from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
 from millrace.broker.network.refusals import api_refusal, failure, frame_refusal
 from millrace.broker.network.requests import NO_BYTES, SLOTS_MAX, SLOTS_RESUME, Request, Slot
@@ -31,14 +31,12 @@ from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, respo
 if TYPE_CHECKING:
     from millrace.broker.handlers.produce.refused_batches import RefusedBatches
     from millrace.broker.network.dispatch import Route
+    from millrace.broker.network.login import ListenerLogins
     from millrace.broker.network.server import Server
     from millrace.broker.network.throttling import ClientThrottle
 
 log = logging.getLogger(__name__)
 
-OWN_BUFFER_MIN_BYTES: Final = 4 * 1024
-OWN_BUFFER_KEEP_BYTES: Final = 64 * 1024
-"""A connection that sends frames larger than this keeps its own buffer between them."""
 _read_length: Final = LENGTH.unpack_from
 _read_head: Final = REQUEST_HEAD.unpack_from
 _read_numbered_head: Final = struct.Struct(">Iih").unpack_from
@@ -80,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         "frames_count",
         "idle_since",
         "is_last_frame",
+        "login",
         "loop",
         "metered_id",
         "on_close",
@@ -94,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         "was_active",
     )
 
-    def __init__(self, server: Server, listener: str) -> None:
+    def __init__(self, server: Server, listener: str, logins: ListenerLogins | None = None) -> None:
         self._server = server
         self._routes = server.dispatcher.routes
         self.services = server.services
@@ -124,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         self.endpoint = Endpoint("", 0, "", 0, listener)
         self.decisions = Decisions(server.services.access, NOBODY, "")
         """Who is at the other end, and what they may do."""
+        self.login = None if logins is None else logins.begin(self, server)
+        """Its login while that is under way, and its session if that has an end."""
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
@@ -255,6 +256,10 @@ class Connection(asyncio.BufferedProtocol):
         wakeups, throttling = self._wakeups, self._throttling
         is_within_another = wakeups.begin_read()
         try:
+            if self.login is not None:
+                position, is_for_handlers = self.login.take_frames(buffer, end)
+                if not is_for_handlers:
+                    return position
             while end - position >= 4 and not self._holds and not self._is_closing:
                 (size,) = _read_length(buffer, position)
                 start = position + 4
@@ -504,20 +509,11 @@ class Connection(asyncio.BufferedProtocol):
     def _keep(self, buffer: memoryview, start: int, end: int) -> None:
         """Move what is left over to the front of the connection's own buffer and make room for more."""
         left = end - start
-        needed = OWN_BUFFER_MIN_BYTES
-        if left >= 4:
-            (size,) = LENGTH.unpack_from(buffer, start)
-            # Twice of what has arrived: a frame that claims to be large must prove it.
-            needed = min(size + 4, max(2 * left, OWN_BUFFER_MIN_BYTES))
-        needed = max(needed, left)
+        needed, room = own_rooms(left, _read_length(buffer, start)[0] if left >= 4 else None)
         own = self._own
         if own is not None and len(own) >= needed and (len(own) > left or self._holds):
             own[:left] = buffer[start:end]
         else:
-            room = max(needed, left + 1)
-            if room > OWN_BUFFER_KEEP_BYTES:
-                # The next large frame is rarely of the same size to the byte, and should fit as well.
-                room = -(-room // OWN_BUFFER_KEEP_BYTES) * OWN_BUFFER_KEEP_BYTES
             fresh = memoryview(bytearray(room))
             fresh[:left] = buffer[start:end]
             self._drop_own_buffer()
@@ -551,6 +547,11 @@ class Connection(asyncio.BufferedProtocol):
     def has_unfinished_frame(self) -> bool:
         # While reading is paused, it is the broker that waits.
         return self._filled > 0 and not self._holds and not self._reading_paused
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no further frame may be handled now."""
+        return self._is_closing or self._holds > 0
 
     @property
     def is_waiting(self) -> bool:

@@ -21,6 +21,24 @@ COUNTED_MIN_BYTES: Final = 1024
 """Smaller answers are bounded well enough by their number, and come too often to be counted."""
 AT_ONCE_MIN_BYTES: Final = 1024
 """An answer of this size does not wait to be sent together with others."""
+OWN_BUFFER_MIN_BYTES: Final = 4 * 1024
+OWN_BUFFER_KEEP_BYTES: Final = 64 * 1024
+"""A connection that sends frames larger than this keeps its own buffer between them."""
+
+
+def own_rooms(left: int, size: int | None) -> tuple[int, int]:
+    """How large the buffer must be of a frame of which `left` bytes are there, among them its `size`; and how
+    large a new one is to be."""
+    needed = OWN_BUFFER_MIN_BYTES
+    if size is not None:
+        # Twice of what has arrived: a frame that claims to be large must prove it.
+        needed = min(size + 4, max(2 * left, OWN_BUFFER_MIN_BYTES))
+    needed = max(needed, left)
+    room = max(needed, left + 1)
+    if room > OWN_BUFFER_KEEP_BYTES:
+        # The next large frame is rarely of the same size to the byte, and should fit as well.
+        room = -(-room // OWN_BUFFER_KEEP_BYTES) * OWN_BUFFER_KEEP_BYTES
+    return needed, room
 
 
 class MemoryBudget:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.login import ListenerLogins
 from millrace.broker.network.memory import MemoryBudget
 from millrace.core.background import Failures, Tasks
 from millrace.wire.framing import response_frame
@@ -89,11 +90,13 @@ class Server:
                 ages[key] = min(ages.get(key, float("inf")), now - connection.fetched_at)
         return ages
 
-    async def listen(self, name: str, host: str, port: int) -> tuple[str, int]:
+    async def listen(
+        self, name: str, host: str, port: int, logins: ListenerLogins | None = None
+    ) -> tuple[str, int]:
         """Open one listener; returns the address really bound, since port 0 asks for any free one."""
         self.loop = asyncio.get_running_loop()
         server = await self.loop.create_server(
-            lambda: Connection(self, name), host or None, port, backlog=BACKLOG, reuse_address=True
+            lambda: Connection(self, name, logins), host or None, port, backlog=BACKLOG, reuse_address=True
         )
         self._listening.append(server)
         if self._sweep is None:
@@ -178,7 +181,11 @@ class Server:
         is_calm = True
         for connection in list(self._connections):
             self._check_deadlines(connection, now)
-            if connection.frame_since is not None or connection.out.is_congested:
+            if (
+                connection.frame_since is not None
+                or connection.out.is_congested
+                or (connection.login is not None and not connection.login.is_complete)
+            ):
                 is_calm = False
         interval_s = self._calm_interval_s() if is_calm else SWEEP_INTERVAL_S
         self._sweep = self.loop.call_later(interval_s, self._sweep_connections)
@@ -189,6 +196,11 @@ class Server:
         return min(max(shortest_s / 5, SWEEP_INTERVAL_S), CALM_SWEEP_INTERVAL_S)
 
     def _check_deadlines(self, connection: Connection, now: float) -> None:
+        login = connection.login
+        if login is not None and login.is_overdue(now, self.limits.frame_timeout_s):
+            self.count_refused("login_deadline")
+            connection.abort(f"not logged in after {self.limits.frame_timeout_s:g} s")
+            return
         if connection.has_unfinished_frame:
             if connection.frame_since is None or connection.frame_seen != connection.frames_count:
                 connection.frame_since = now

@@ -74,6 +74,28 @@ class JwtValidator:
         return JwtWork(token, key, self._settings, now_ms)
 
 
+class UnsecuredValidator:
+    """For tests alone: believes tokens that nobody has signed (`alg: none`), if their claims are in order."""
+
+    def __init__(self, settings: JwtSettings) -> None:
+        self._settings = settings
+
+    def begin(self, token: str, now_ms: int) -> RefusedToken | Callable[[], Verdict]:
+        segments = token.split(".", SEGMENTS)
+        if len(token) > TOKEN_LENGTH_MAX or len(segments) != SEGMENTS or segments[2]:
+            return RefusedToken("malformed: not two segments of a bounded length, with a dot behind each")
+        try:
+            header, claims = (parse_object(decode_segment(segment)) for segment in segments[:2])
+            if header.get("alg") != "none":
+                return RefusedToken("it is signed, and here only unsigned ones count")
+            found = check_claims(claims, self._settings, now_ms)
+        except InvalidSegment as error:
+            return RefusedToken(f"malformed: {error}")
+        except _Refused as error:
+            return RefusedToken(str(error))
+        return lambda: found
+
+
 @dataclass(frozen=True, slots=True)
 class JwtWork:
     """Verifies a token with one key: for a thread. Does not show the token."""

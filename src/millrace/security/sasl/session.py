@@ -205,6 +205,11 @@ class SaslSession:
         self._reauthenticated_loop_s: float | None = None
 
     @property
+    def mechanism(self) -> str:
+        """The one that the client has chosen; empty before."""
+        return self._mechanism
+
+    @property
     def expects_raw_token(self) -> bool:
         """Whether the next frame is a token without a header."""
         return self.state is State.RAW_TOKENS

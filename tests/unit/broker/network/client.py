@@ -12,6 +12,7 @@ from millrace.broker.handlers import APIS
 from millrace.broker.handlers.services import Services
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.network.login import ListenerLogins
 from millrace.broker.network.memory import MemoryBudget
 from millrace.broker.network.server import Server
 from millrace.wire import schema
@@ -28,6 +29,7 @@ class FakeTransport:
         self.writes: list[bytes] = []
         self.is_reading = True
         self.is_aborted = False
+        self.is_closed = False
 
     def pause_reading(self) -> None:
         self.is_reading = False
@@ -47,11 +49,20 @@ class FakeTransport:
     def abort(self) -> None:
         self.is_aborted = True
 
+    def close(self) -> None:
+        self.is_closed = True
+
 
 class Client:
     """One connection; to be made on the broker's loop."""
 
-    def __init__(self, services: Services, dispatcher: Dispatcher | None = None, **server: Any) -> None:
+    def __init__(
+        self,
+        services: Services,
+        dispatcher: Dispatcher | None = None,
+        logins: ListenerLogins | None = None,
+        **server: Any,
+    ) -> None:
         self.transport = FakeTransport()
         self._tasks: set[asyncio.Task[None]] = set()
         self.refused: list[str] = []
@@ -70,7 +81,8 @@ class Client:
             "count_refused": self.refused.append,
             "request_memory": MemoryBudget(64 << 20),
         }
-        self.connection = Connection(cast("Server", SimpleNamespace(**{**known, **server})), "PLAINTEXT")
+        self.server = cast("Server", SimpleNamespace(**{**known, **server}))
+        self.connection = Connection(self.server, "PLAINTEXT", logins)
         self.connection.connection_made(cast("Any", self.transport))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

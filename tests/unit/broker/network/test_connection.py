@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from millrace.broker.network.checks import NONE
-from millrace.broker.network.connection import OWN_BUFFER_KEEP_BYTES
 from millrace.broker.network.dispatch import Api, Dispatcher
-from millrace.broker.network.memory import MemoryBudget
+from millrace.broker.network.memory import OWN_BUFFER_KEEP_BYTES, MemoryBudget
 from millrace.broker.network.requests import NO_BYTES, Request
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

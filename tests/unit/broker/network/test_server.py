@@ -63,6 +63,7 @@ class FakeConnection:
     aborted: str | None = None
     server: Server | None = None
     has_buffer: bool = True
+    login: Any = None
     out: Any = field(default_factory=lambda: SimpleNamespace(is_congested=False, sent_bytes=0))
 
     @property
@@ -124,6 +125,18 @@ def test_a_frame_that_does_not_become_complete_ends_its_connection() -> None:
     steady.frames_count += 1
     assert swept.advance(4.0) == ["a request was not complete after 10 s", None]
     assert swept.server.refused == {"frame_deadline": 1}
+
+
+def test_who_does_not_log_in_is_cut_off_and_who_has_may_stay() -> None:
+    slow, done = FakeConnection(), FakeConnection()
+    slow.login = SimpleNamespace(is_complete=False, is_overdue=lambda now, limit_s: now > limit_s)
+    done.login = SimpleNamespace(is_complete=True, is_overdue=lambda _now, _limit_s: False)
+    swept = Swept(slow, done)
+    for _ in range(4):
+        slow.was_active = done.was_active = True
+        assert swept.advance(2.0) == [None, None]
+    assert swept.advance(4.0) == ["not logged in after 10 s", None]
+    assert swept.server.refused == {"login_deadline": 1}
 
 
 def test_a_client_that_does_not_read_its_answers_is_cut_off_and_a_slow_one_is_not() -> None:
