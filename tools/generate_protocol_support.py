@@ -59,7 +59,6 @@ NOTES: Final[dict[int, str]] = {
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("share groups are not part of this version", (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)),
     ("Kafka Streams groups are not part of this version", (88, 89)),
-    ("authentication is not part of this version", (17, 36)),
     ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),
     ("Millrace collects no telemetry of clients; Kafka has it off by default", (71, 72)),
