@@ -77,7 +77,7 @@ compat: $(VENV)/.installed-dev ## real clients and Apache Kafka's own tools agai
 sim: $(VENV)/.installed-dev ## run whole brokers in simulated time under faults (SEEDS=1-100, ARGS="--scenario all")
 	@$(BIN)/python -m millrace.sim --seeds $(SEEDS) $(ARGS)
 
-fuzz: $(VENV)/.installed-dev ## throw damaged frames, record batches and logins at those who read them
+fuzz: $(VENV)/.installed-dev ## throw damaged frames, record batches, logins and permissions at those who read them
 	@$(BIN)/python -m fuzz $(ARGS)
 
 docs: $(VENV)/.installed-dev ## write the pages that are derived from the code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fuzz import decoders, logins
+from fuzz import decoders, logins, permissions
 
 if __name__ == "__main__":
-    sys.exit(max(fuzzer.main() for fuzzer in (decoders, logins)))
+    sys.exit(max(fuzzer.main() for fuzzer in (decoders, logins, permissions)))

@@ -145,7 +145,7 @@ class SecurityMetadata:
                 outcomes[place] = error
                 continue
             if entity in seen:
-                outcomes[place] = InvalidQuota(f"Ignoring duplicate entity {dict(entity.parts)}")
+                outcomes[place] = InvalidQuota(f"Ignoring duplicate entity {entity}")
                 continue
             seen[entity] = None
             commands[place] = AlterQuota(entity, alterations)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from millrace.core.errors import MillraceError
+from millrace.core.override import override
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -33,6 +34,12 @@ class QuotaEntity(NamedTuple):
     default: everybody of the type who has no quota of their own."""
 
     parts: tuple[tuple[str, str | None], ...]
+
+    @override
+    def __str__(self) -> str:
+        """As Kafka writes it."""
+        parts = (f"{kind}={'null' if name is None else name}" for kind, name in self.parts)
+        return f"ClientQuotaEntity(entries={{{', '.join(parts)}}})"
 
     def has(self, entity_type: str) -> bool:
         return any(each == entity_type for each, _ in self.parts)

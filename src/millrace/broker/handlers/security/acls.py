@@ -39,8 +39,9 @@ from millrace.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 
-NO_AUTHORIZER: Final = "No Authorizer is configured."
-"""Kafka's words, which its tools show."""
+# Kafka's words, which its tools show.
+NONE_TO_DESCRIBE: Final = "No Authorizer is configured on the broker"
+NONE_TO_CHANGE: Final = "No Authorizer is configured."
 
 Refusal: TypeAlias = tuple[ErrorCode, str]
 _NOT_ALLOWED: Final[Refusal] = (
@@ -51,14 +52,15 @@ _NOT_ALLOWED: Final[Refusal] = (
 
 async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     concerns = _concerns(ctx, Operation.DESCRIBE)
-    refusal = _refusal(ctx, concerns)
+    refusal = _refusal(ctx, concerns, NONE_TO_DESCRIBE)
     if refusal is not None:
         return DescribeAclsResponse(error_code=refusal[0], error_message=refusal[1])
     assert concerns is not None
     try:
-        found = await ctx.services.metadata.security.describe_acls(_filter(request))
-    except InvalidAclFilter as error:
-        return DescribeAclsResponse(error_code=error_code(error), error_message=error_message(error))
+        found = await ctx.services.metadata.security.describe_acls(filter_of(request))
+    except InvalidAclFilter:
+        # Kafka finds nothing, and says nothing else.
+        return DescribeAclsResponse()
     resources: dict[tuple[ResourceType, str, PatternType], DescribeAclsResource] = {}
     for acl in found:
         if not concerns(acl):
@@ -82,11 +84,11 @@ async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> De
 
 async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     concerns = _concerns(ctx, Operation.ALTER)
-    refusal = _refusal(ctx, concerns)
+    refusal = _refusal(ctx, concerns, NONE_TO_CHANGE)
     if refusal is not None:
         return CreateAclsResponse(results=[_creation(*refusal) for _ in request.creations])
     assert concerns is not None
-    acls = [_acl(creation) for creation in request.creations]
+    acls = [acl_of(creation) for creation in request.creations]
     allowed = [acl for acl in acls if concerns(acl)]
     outcomes: list[MillraceError | None]
     try:
@@ -101,11 +103,11 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
 
 async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     concerns = _concerns(ctx, Operation.ALTER)
-    refusal = _refusal(ctx, concerns)
+    refusal = _refusal(ctx, concerns, NONE_TO_CHANGE)
     if refusal is not None:
         return DeleteAclsResponse(filter_results=[_deletion(*refusal) for _ in request.filters])
     assert concerns is not None
-    filters = [_filter(wanted) for wanted in request.filters]
+    filters = [filter_of(wanted) for wanted in request.filters]
     try:
         outcomes = await ctx.services.metadata.security.delete_acls(filters, concerns)
     except MetadataError as error:
@@ -128,15 +130,16 @@ def _concerns(ctx: RequestContext, operation: Operation) -> Callable[[Acl], bool
     return lambda acl: tenants.may_administer(principals, acl)
 
 
-def _refusal(ctx: RequestContext, concerns: object | None) -> Refusal | None:
+def _refusal(ctx: RequestContext, concerns: object | None, no_authorizer: str) -> Refusal | None:
     if concerns is None:
         return _NOT_ALLOWED
     if ctx.services.access.authorizer is None:
-        return ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER
+        return ErrorCode.SECURITY_DISABLED, no_authorizer
     return None
 
 
-def _acl(creation: AclCreation) -> Acl:
+def acl_of(creation: AclCreation) -> Acl:
+    """The permission that is meant. Numbers that nobody knows are UNKNOWN."""
     return Acl(
         known(ResourceType, creation.resource_type),
         creation.resource_name,
@@ -148,7 +151,8 @@ def _acl(creation: AclCreation) -> Acl:
     )
 
 
-def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def filter_of(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """The filter that is meant. Numbers that nobody knows are UNKNOWN."""
     return AclFilter(
         known(ResourceType, wanted.resource_type_filter),
         wanted.resource_name_filter,
