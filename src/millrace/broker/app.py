@@ -22,6 +22,7 @@ from millrace.broker.assembly.cluster import (
     start_metadata,
 )
 from millrace.broker.assembly.coordinators import Coordinators, start_coordinators
+from millrace.broker.assembly.first_users import add_first_users
 from millrace.broker.assembly.ground import Ground, Release
 from millrace.broker.assembly.logins import build_logins
 from millrace.broker.assembly.serving import (
@@ -173,6 +174,7 @@ class Broker:
         found_cluster_id = await open_directories(ground, self.directories)
         knowledge = await start_metadata(ground, storage, found_cluster_id)
         metadata = knowledge.metadata
+        await add_first_users(ground, metadata)
         neighbours = None
         if ground.config.now.is_clustered:
             neighbours = Neighbours(ground, metadata, storage)

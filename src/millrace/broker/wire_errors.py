@@ -28,6 +28,7 @@ from millrace.security.acls.binding import InvalidAcl
 from millrace.security.acls.filters import InvalidAclFilter
 from millrace.security.acls.roles import InvalidRole
 from millrace.security.audit.auditor import AuditUnavailable
+from millrace.security.credentials.first_users import InvalidFirstUsers
 from millrace.security.principals import InvalidPrincipal
 from millrace.security.quotas.entities import InvalidQuota, UnsupportedQuotaEntity
 from millrace.security.tenants import InvalidTenant, TenantHeld, TenantOverLimit
@@ -190,6 +191,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     security_errors.NoRuleMatches: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.InvalidDistinguishedName: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.InvalidJaasConfig: ErrorCode.UNKNOWN_SERVER_ERROR,
+    InvalidFirstUsers: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.InvalidKeySet: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.RefusedUrl: ErrorCode.UNKNOWN_SERVER_ERROR,
     # Brokers meet these when they ask each other, and try again.

@@ -27,6 +27,7 @@ from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
 from millrace.security.acls.authorizer import parse_super_users
 from millrace.security.acls.decisions import AccessSettings
+from millrace.security.credentials.first_users import FirstUsers, InvalidFirstUsers, parse_first_users
 from millrace.security.quotas.rates import Window
 from millrace.security.tokens import TokenSettings
 from millrace.transactions.commands import TransactionSettings
@@ -211,6 +212,19 @@ def membership_settings(config: BrokerConfig) -> MembershipSettings:
 
 
 # Security.
+
+
+def first_users(config: BrokerConfig) -> FirstUsers:
+    """Those of a cluster that has none yet; nobody without such a file."""
+    name = "metadata.bootstrap.credentials.file"
+    content = _file_of(config, name)
+    if content is None:
+        return {}
+    try:
+        return parse_first_users(content.decode())
+    except (InvalidFirstUsers, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, InvalidFirstUsers) else "is no text in UTF-8"
+        raise InvalidConfig(name, config.optional_text(name), why) from None
 
 
 def token_settings(config: BrokerConfig) -> TokenSettings:

@@ -35,7 +35,7 @@ from millrace.metadata.config_definitions import (
 from millrace.metadata.errors import InvalidConfig
 
 VARIABLE_PREFIX: Final = "MILLRACE_"
-OTHER_VARIABLES: Final = ("MILLRACE_BOOTSTRAP",)
+OTHER_VARIABLES: Final = ("MILLRACE_BOOTSTRAP", "MILLRACE_CLIENT_CONFIG")
 """Variables of ours that are no broker settings."""
 TEST_VARIABLES: Final = "MILLRACE_TEST_"
 _SECRET_WORDS: Final = re.compile(r"ssl|sasl|token|secret|password|key|jaas|listener\.name", re.IGNORECASE)

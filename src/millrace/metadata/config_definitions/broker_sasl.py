@@ -213,6 +213,14 @@ SASL_LISTENER_SETTINGS: Final = _SASL + _OAUTH
 SASL_SETTINGS: Final = (
     *SASL_LISTENER_SETTINGS,
     Setting(
+        name="metadata.bootstrap.credentials.file",
+        type=_STRING,
+        default=None,
+        doc="A file of users with SCRAM credentials, as `millrace secure init` writes it. A broker that sees "
+        "no user in the cluster's metadata when it starts stores these, so that somebody can log in. "
+        "Afterwards it means nothing.",
+    ),
+    Setting(
         name="connection.failed.authentication.delay.ms",
         type=_INT,
         default=100,
