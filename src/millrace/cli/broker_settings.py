@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from millrace.cli.options import key_values
+from millrace.cli.output import log_line
 
 if TYPE_CHECKING:
     from millrace.broker.config.config import BrokerConfig
@@ -30,8 +31,16 @@ def load_config(
 ) -> BrokerConfig:
     """The configuration that these options, the file and the environment give together."""
     from millrace.broker.config.config import load
+    from millrace.metadata.config_definitions import broker_setting
 
-    return load(config_file, overrides(data_dirs, listen, settings), os.environ)
+    given = overrides(data_dirs, listen, settings)
+    secrets = [name for name in given if (known := broker_setting(name)) is not None and known.sensitive]
+    if secrets:
+        log_line(
+            f"{', '.join(secrets)}: a secret among the arguments of a process can be read by everybody on "
+            "this machine. Put it into the file of --config, or into the environment"
+        )
+    return load(config_file, given, os.environ)
 
 
 def overrides(data_dirs: tuple[Path, ...], listen: str | None, settings: tuple[str, ...]) -> dict[str, str]:

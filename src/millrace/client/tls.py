@@ -20,10 +20,10 @@ class TlsOptions:
     """Whom to trust, and which certificate to show. Of each, either a file or the text itself is given."""
 
     ca_file: str | None = None
-    ca_pem: str | None = None
+    ca_pem: str | None = field(default=None, repr=False)
     """Without any, the authorities that the system trusts."""
     certificate_file: str | None = None
-    certificate_pem: str | None = None
+    certificate_pem: str | None = field(default=None, repr=False)
     key_file: str | None = None
     """Without one, the key is in the same file as the certificate."""
     key_pem: str | None = field(default=None, repr=False)

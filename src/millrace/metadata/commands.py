@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from millrace.core.ids import Epoch, NodeId, TopicId
+from millrace.core.override import override
 from millrace.metadata.config_definitions import BrokerLayers
 from millrace.metadata.image import BrokerState
 from millrace.metadata.security.commands import SecurityCommand
@@ -64,6 +65,11 @@ class Alteration(NamedTuple):
     operation: AlterOperation
     value: str | None
 
+    @override
+    def __repr__(self) -> str:
+        """Without the value, which may be a secret."""
+        return f"Alteration({self.name}, {self.operation.name})"
+
 
 @dataclass(frozen=True, slots=True)
 class TopicResource:
@@ -103,7 +109,8 @@ class ReplaceConfigs:
     """Set exactly these and drop all others."""
 
     resource: ConfigResource
-    configs: Mapping[str, str]
+    configs: Mapping[str, str] = field(repr=False)
+    """Secrets may be among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ An image never changes: `fold` makes a new one from the store's changes, which s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -132,8 +132,9 @@ class Image:
     topic_names: PersistentMap[str, str]
     """From a name with underscores for dots to the topic that has it: two such topics would share metric
     names."""
-    broker_configs: Mapping[NodeId, Mapping[str, str]]
-    default_broker_config: Mapping[str, str]
+    broker_configs: Mapping[NodeId, Mapping[str, str]] = field(repr=False)
+    """What is set for single brokers, with their secrets among it."""
+    default_broker_config: Mapping[str, str] = field(repr=False)
     group_configs: Mapping[str, Mapping[str, str]]
     """What is set for single groups, which need not exist."""
     config_revisions: Mapping[str, int]

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from millrace.cli.broker_settings import overrides
+from millrace.cli.broker_settings import load_config, overrides
 from millrace.cli.main import CLI
 
 
@@ -110,3 +110,18 @@ def test_the_doctor_looks_at_each_data_directory(tmp_path: Path) -> None:
     assert findings[f"data directory {sound}"] == "OK"
     assert findings[f"data directory {taken}/below"] == "FAIL"
     assert result.exit_code == 1
+
+
+def test_a_secret_among_the_arguments_is_warned_of_without_showing_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_config(
+        data_dirs=(tmp_path,),
+        listen=None,
+        config_file=None,
+        settings=("metrics.auth.token=hunter2hunter2hunter2", "num.partitions=2"),
+    )
+    said = capsys.readouterr().err
+    assert "metrics.auth.token: a secret among the arguments" in said
+    assert "hunter2" not in said
+    assert "num.partitions" not in said

@@ -8,7 +8,6 @@ module reads them, and this one does before the event loop runs.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ from millrace.metadata.config_definitions import (
     Value,
     broker_setting,
     broker_value,
-    refusal,
     split_list,
     unknown_name,
     unknown_setting,
@@ -38,7 +36,6 @@ VARIABLE_PREFIX: Final = "MILLRACE_"
 OTHER_VARIABLES: Final = ("MILLRACE_BOOTSTRAP", "MILLRACE_CLIENT_CONFIG")
 """Variables of ours that are no broker settings."""
 TEST_VARIABLES: Final = "MILLRACE_TEST_"
-_SECRET_WORDS: Final = re.compile(r"ssl|sasl|token|secret|password|key|jaas|listener\.name", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +354,8 @@ def _check_setting(name: str, text: str, origin: str) -> None:
             name, text, f"a setting of topics ({origin}); for a broker it is called {counterpart}"
         )
     unknown = unknown_setting(name, BROKER_SETTINGS, "broker")
-    # The value of a setting that we refuse may be a password, and so may that of a misspelt one.
-    may_be_secret = refusal(name) is not None or _SECRET_WORDS.search(name) is not None
-    shown = None if may_be_secret else text
-    raise InvalidConfig(name, shown, f"{unknown.reason} ({origin})")
+    # The value of a setting that we refuse may be a password, and so may that of any misspelt one.
+    raise InvalidConfig(name, None, f"{unknown.reason} ({origin})")
 
 
 def _read_file(path: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from millrace.core.override import override
 from millrace.log.config import LogConfig
 from millrace.metadata.config_definitions.listener_settings import PREFIX, broker_setting, names_for
 from millrace.metadata.config_definitions.model import (
@@ -38,6 +39,12 @@ class BrokerLayers:
     dynamic_broker: Mapping[str, str] = field(default_factory=lambda: NOTHING_SET)
     dynamic_default: Mapping[str, str] = field(default_factory=lambda: NOTHING_SET)
     static: Mapping[str, str] = field(default_factory=lambda: NOTHING_SET)
+
+    @override
+    def __repr__(self) -> str:
+        """Names alone: among the values are secrets."""
+        names = {source.name: sorted(layer) for source, layer in self.in_order() if layer}
+        return f"BrokerLayers({names})"
 
     def in_order(self) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
         return (

@@ -109,7 +109,7 @@ def test_named_listeners_and_ipv6_addresses() -> None:
 @pytest.mark.parametrize(
     "overrides, message",
     [
-        ({"num.partition": "1"}, "num.partition=1: unknown broker setting; did you mean num.partitions"),
+        ({"num.partition": "1"}, "num.partition: unknown broker setting; did you mean num.partitions"),
         (
             {"num.partitions": "0"},
             r"num.partitions=0: not allowed \(given with --set\) \(allowed: at least 1\)",
