@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 
 from millrace.broker.network.memory import HELD_SHARE_BYTES
@@ -22,26 +23,31 @@ def is_served(broker: MillraceProcess, source: str = "127.0.0.1") -> tuple[bool,
     return True, connection
 
 
-def test_connections_over_the_limit_are_closed_until_others_go(start_millrace: StartMillrace) -> None:
+def test_connections_over_the_limit_wait_until_others_go(start_millrace: StartMillrace) -> None:
     broker = start_millrace({"max.connections": "5"})
     held = [is_served(broker) for _ in range(5)]
     assert all(served for served, _ in held)
-    refused, connection = is_served(broker)
-    connection.socket.close()
-    assert not refused
+    late = RawConnection((broker.host, broker.port))
+    asked = late.send(METADATA, 1, {"topics": []})
+    assert select.select([late.socket], [], [], 0.5)[0] == [], "nothing is read from it"
     # Those that are in keep working.
     assert held[0][1].call(METADATA, 1, {"topics": []})["brokers"]
     held.pop()[1].socket.close()
-
-    def next_is_served() -> bool:
-        served, connection = is_served(broker)
-        connection.socket.close()
-        return served
-
-    eventually(next_is_served)
+    assert late.receive(METADATA, 1, asked)["brokers"]
     for _, connection in held:
         connection.socket.close()
-    assert broker.output().count("max.connections=5") >= 1
+    late.socket.close()
+
+
+def test_a_rate_of_connections_is_held_and_everybody_is_served(start_millrace: StartMillrace) -> None:
+    broker = start_millrace({"max.connection.creation.rate": "5"})
+    started = time.monotonic()
+    # Fifty come at once, which ten seconds allow; the others as fast as they may.
+    connections = [RawConnection((broker.host, broker.port)) for _ in range(60)]
+    for connection in connections:
+        connection.call(METADATA, 1, {"topics": []})
+        connection.socket.close()
+    assert 1.0 < time.monotonic() - started < 8.0
 
 
 def test_one_address_may_hold_only_its_share(start_millrace: StartMillrace) -> None:

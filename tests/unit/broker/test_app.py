@@ -115,7 +115,7 @@ def test_settings_that_change_reach_every_part(tmp_path: Path) -> None:
             (error,) = await running.cluster.metadata.alter_configs([(BrokerResource(None), alterations)])
             assert error is None, error
             await running.cluster.reconciler.wait_until_applied(running.cluster.metadata.image.revision)
-            assert running.server.limits.connections_max == 17
+            assert running.server.limits.connections.connections_max == 17
             assert not services.settings.paces_fetches
             assert services.config.integer("log.cleaner.backoff.ms") == 123
 

@@ -36,6 +36,9 @@ class FakeLoop:
         self.timers_count += 1
         return timer
 
+    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> FakeTimer:
+        return self.call_later(0.0, callback, *arguments)
+
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
         while self.timers and min(timer.due for timer in self.timers) <= end:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.broker.config.between_brokers import security_to_others
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import RequestSettings
+from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.server import ServerLimits
 from millrace.broker.replication.fetcher import FetcherSettings
 from millrace.broker.replication.membership import MembershipSettings
@@ -22,6 +23,9 @@ from millrace.groups.service import OffsetsTopic
 from millrace.log.cleaning.cleaner_policy import CleanerConfig
 from millrace.log.directories.directory_settings import DirectorySettings
 from millrace.log.directories.scrubber import ScrubConfig
+from millrace.metadata.config_definitions import listener_value
+from millrace.metadata.config_definitions.listener_settings import names_for
+from millrace.metadata.config_definitions.model import INT_MAX
 from millrace.metadata.controller_task import ControllerSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
@@ -266,12 +270,37 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
     return ServerLimits(
         frame_bytes_max=config.integer("socket.request.max.bytes"),
         request_memory_bytes=config.integer("queued.max.request.bytes"),
-        connections_max=config.integer("max.connections"),
-        connections_per_ip_max=config.integer("max.connections.per.ip"),
-        connections_per_ip_overrides=config.connection_limits_by_ip,
+        connections=connection_limits(config),
         idle_timeout_s=config.integer("connections.max.idle.ms") / 1000,
         frame_timeout_s=config.integer("socket.frame.timeout.ms") / 1000,
     )
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    names = [listener.name for listener in config.listeners]
+    between_brokers = config.listener_between_brokers or names[0]
+    rate = config.integer("max.connection.creation.rate")
+    return ConnectionLimits(
+        connections_max=config.integer("max.connections"),
+        per_ip_max=config.integer("max.connections.per.ip"),
+        per_ip_overrides=config.connection_limits_by_ip,
+        rate=None if rate == INT_MAX else rate,
+        listener_max=_own_of_listeners(config, "max.connections"),
+        listener_rates=_own_of_listeners(config, "max.connection.creation.rate"),
+        protected_listener=between_brokers if len(names) > 1 else None,
+    )
+
+
+def _own_of_listeners(config: BrokerConfig, name: str) -> dict[str, int]:
+    """What single listeners have of a setting that the broker has as well, beside that."""
+    found: dict[str, int] = {}
+    for listener in config.listeners:
+        own = names_for(name, listener.name)[0]
+        if config.is_set(own):
+            value = listener_value(name, config.layers, listener.name)
+            assert isinstance(value, int), value
+            found[listener.name] = value
+    return found
 
 
 def quota_windows(config: BrokerConfig) -> tuple[Window, Window]:

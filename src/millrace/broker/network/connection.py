@@ -112,7 +112,6 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: list[bytes] = []
         self._handling = False
         self._holds = 0
-        """Reasons to handle no further request: a coroutine that is at work, a client that is muted."""
         self._is_closing = False
         self._held_bytes = 0
         self._is_full = False
@@ -282,9 +281,8 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 start += REQUEST_HEAD_SIZE
                 body = start + client_id_size
-                if throttling.is_active and buffer[start:body] != self.metered_id:  # noqa: SIM102 - rarely
-                    if not throttling.look_up(self, bytes(buffer[start:body])):
-                        break
+                if throttling.is_active and not throttling.knows(self, buffer[start:body]):
+                    break
                 flexible = route.flexible_request
                 if client_id_size >= 0 and flexible and body < stop and buffer[body] == 0:
                     body += 1
@@ -362,16 +360,21 @@ class Connection(asyncio.BufferedProtocol):
         self.answer(request, await response)
 
     def run_ordered(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine for the request that is being handled; the requests behind it wait until it
-        ends."""
+        """Run a coroutine for the request that is being handled; those behind it wait until it ends."""
         self.hold()
         self._spare_request = None
         self.start_task(self._run_ordered(work if self.throttle is None else self.throttle.timed(work)))
 
     def hold(self) -> None:
-        """Handle and read nothing more until `let_go` was called as often as this."""
+        """Handle and read nothing, for one reason more, until `let_go` is called for each."""
         self._holds += 1
         self._pause_reading()
+
+    def stay_paused(self) -> None:
+        """Tell a transport again that nothing is to be read, if that still holds."""
+        if self._reading_paused:
+            self._reading_paused = False
+            self._pause_reading()
 
     def let_go(self) -> None:
         """One reason less to wait: go on, if there is no other."""
@@ -399,8 +402,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._own is not None and self._filled:
             self._handle_own()
         if (
-            not self._holds
-            and not self._is_closing
+            not self.is_held
             and not self._waits_for_memory
             and not self._is_full
             and len(self._slots) < SLOTS_MAX

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.network.admission import Admission, ConnectionLimits
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.login import ListenerLogins
@@ -34,9 +35,7 @@ class ServerLimits:
 
     frame_bytes_max: int
     request_memory_bytes: int
-    connections_max: int
-    connections_per_ip_max: int
-    connections_per_ip_overrides: dict[str, int]
+    connections: ConnectionLimits
     idle_timeout_s: float
     frame_timeout_s: float
     """For a request that has begun to arrive, and for a response that the client does not take."""
@@ -67,8 +66,13 @@ class Server:
         self.limits = limits
         self.refused: dict[str, int] = {}
         self.accepted_count = 0
+        self.admission = Admission(
+            limits.connections,
+            ticks=ticks,
+            rate_of_address=services.throttling.connection_rate,
+            count_refused=self.count_refused,
+        )
         self._connections: dict[Connection, None] = {}
-        self._connections_by_ip: dict[str, int] = {}
         self._tasks = Tasks(failures)
         self.start_task: Final = self._tasks.starter("request")
         """Runs a handler's coroutine until it ends or the server stops."""
@@ -107,6 +111,7 @@ class Server:
     def reconfigure(self, limits: ServerLimits) -> None:
         """Take new limits for what comes from now on."""
         self.limits = limits
+        self.admission.reconfigure(limits.connections)
 
     async def stop(self, grace_s: float) -> None:
         """Stop accepting, let requests under way finish for up to `grace_s`, then close every connection."""
@@ -130,32 +135,18 @@ class Server:
     # What connections ask for.
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection is within the limits; if so it is known from now on."""
-        ip = connection.endpoint.peer_host
-        limits = self.limits
-        per_ip_max = limits.connections_per_ip_overrides.get(ip, limits.connections_per_ip_max)
-        ip_count = self._connections_by_ip.get(ip, 0)
-        if self._is_stopping:
+        """Whether a new connection may come in, now or later; if so it is known from now on."""
+        if self._is_stopping or not self.admission.enter(connection):
             return False
-        if len(self._connections) >= limits.connections_max:
-            return self._refuse_connection(ip, f"max.connections={limits.connections_max} is reached")
-        if ip_count >= per_ip_max:
-            return self._refuse_connection(ip, f"max.connections.per.ip={per_ip_max} is reached")
         self._connections[connection] = None
-        self._connections_by_ip[ip] = ip_count + 1
         self.accepted_count += 1
         connection.idle_since = self.loop.time()
         return True
 
     def forget(self, connection: Connection) -> None:
-        if connection in self._connections:
-            del self._connections[connection]
-            ip = connection.endpoint.peer_host
-            left = self._connections_by_ip[ip] - 1
-            if left:
-                self._connections_by_ip[ip] = left
-            else:
-                del self._connections_by_ip[ip]
+        """The connection has ended."""
+        if self._connections.pop(connection, self) is None:
+            self.admission.leave(connection)
 
     def is_servable(self, key: int, version: int) -> bool:
         """Whether a request is worth waiting for; unknown versions of some APIs get an answer too."""
@@ -168,11 +159,6 @@ class Server:
 
     def count_refused(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
-
-    def _refuse_connection(self, ip: str, reason: str) -> bool:
-        self.count_refused("connection_limit")
-        log.warning("connection refused", extra={"peer": ip, "reason": reason})
-        return False
 
     def _sweep_connections(self) -> None:
         """Cut off clients that were silent too long, send a frame too slowly or do not read their answers.

@@ -326,9 +326,16 @@ class Throttling:
         for connection in known:
             self._forget(connection)
 
-    def look_up(self, connection: Connection, client_id: bytes) -> bool:
-        """A connection says that this is its client id: find out what limits it. False if it was ended,
-        because its tenant may have no more."""
+    def knows(self, connection: Connection, client_id: memoryview) -> bool:
+        """A connection says that this is its client id: see that its limits are those that count for it.
+        False if it was ended, because its tenant may have no more."""
+        return client_id == connection.metered_id or self._look_up(connection, bytes(client_id))
+
+    def connection_rate(self, address: str) -> float | None:
+        """How many connections a second may come from there; None if any number."""
+        return self.table.connection_rate(address)
+
+    def _look_up(self, connection: Connection, client_id: bytes) -> bool:
         self._forget(connection)
         connection.metered_id = client_id
         self._known[connection] = None

@@ -54,7 +54,7 @@ def test_services_and_limits_follow_the_configuration(tmp_path: Path) -> None:
         {},
     )
     ground.config.replace(config)
-    assert server.limits.connections_max == 3
+    assert server.limits.connections.connections_max == 3
     assert services.config is config
     assert not services.settings.creates_topics
     assert services.lookout.patience_s == pytest.approx(0.000_07)

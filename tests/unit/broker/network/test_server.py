@@ -13,20 +13,23 @@ import pytest
 
 from millrace.broker.handlers import APIS
 from millrace.broker.handlers.services import Services
+from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.server import CALM_SWEEP_INTERVAL_S, SWEEP_INTERVAL_S, Server, ServerLimits
+from millrace.broker.network.throttling import Throttling
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.messages.api_versions import ApiVersionsRequest
 from tests.unit.broker.handlers.broker import Broker
+from tests.unit.broker.network.client import frame
 from tests.unit.broker.timers import FakeLoop
 
+CONNECTIONS = ConnectionLimits(connections_max=100, per_ip_max=100)
 LIMITS = ServerLimits(
     frame_bytes_max=1 << 20,
     request_memory_bytes=1 << 24,
-    connections_max=100,
-    connections_per_ip_max=100,
-    connections_per_ip_overrides={},
+    connections=CONNECTIONS,
     idle_timeout_s=60.0,
     frame_timeout_s=10.0,
 )
@@ -37,8 +40,9 @@ def server_with(
     ticks: Callable[[], float] = float,
     services: Services | None = None,
 ) -> Server:
-    """Only connections look at the services."""
-    return Server(dispatcher=Dispatcher(APIS), services=cast("Any", services), limits=limits, ticks=ticks)
+    """Only connections look at most of the services."""
+    known: Any = services or SimpleNamespace(throttling=Throttling())
+    return Server(dispatcher=Dispatcher(APIS), services=known, limits=limits, ticks=ticks)
 
 
 # Connections that only the server sees, and time that passes when a test says so.
@@ -64,11 +68,22 @@ class FakeConnection:
     server: Server | None = None
     has_buffer: bool = True
     login: Any = None
+    holds: int = 0
+    loop: Any = None
     out: Any = field(default_factory=lambda: SimpleNamespace(is_congested=False, sent_bytes=0))
 
     @property
     def endpoint(self) -> Any:
-        return SimpleNamespace(peer_host=self.host)
+        return SimpleNamespace(peer_host=self.host, listener="PLAINTEXT")
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def let_go(self) -> None:
+        self.holds -= 1
+
+    def stay_paused(self) -> None:
+        """Whether it is held is all that is looked at."""
 
     def release_idle_buffer(self) -> None:
         self.has_buffer = False
@@ -172,13 +187,19 @@ def test_the_server_looks_less_often_while_all_is_calm(
 
 def test_new_limits_hold_from_then_on() -> None:
     swept = Swept(FakeConnection())
-    swept.server.reconfigure(replace(LIMITS, idle_timeout_s=20.0, connections_max=1))
-    assert not swept.server.admit(cast("Any", FakeConnection()))
+    swept.server.reconfigure(
+        replace(LIMITS, idle_timeout_s=20.0, connections=replace(CONNECTIONS, connections_max=1))
+    )
+    late = FakeConnection(is_waiting=True)
+    late.loop = swept.loop
+    assert swept.server.admit(cast("Any", late))
+    assert late.holds == 1, "it has to wait"
     assert swept.advance(30.0) == ["idle for 20 s"]
+    assert late.holds == 0, "there is room"
 
 
 def test_one_address_may_hold_its_share_only() -> None:
-    limits = replace(LIMITS, connections_per_ip_max=1, connections_per_ip_overrides={"10.0.0.9": 2})
+    limits = replace(LIMITS, connections=replace(CONNECTIONS, per_ip_max=1, per_ip_overrides={"10.0.0.9": 2}))
     server = server_with(limits)
     server.loop = cast("Any", FakeLoop())
     first = FakeConnection()
@@ -251,22 +272,40 @@ def services(tmp_path: Path) -> Services:
     return Broker(tmp_path).services
 
 
-def test_a_connection_over_the_limit_is_closed_until_another_has_gone(services: Services) -> None:
+def test_a_connection_over_the_limit_is_served_when_another_has_gone(services: Services) -> None:
     async def listen() -> None:
-        server = server_with(replace(LIMITS, connections_max=1), services=services)
+        one = replace(CONNECTIONS, connections_max=1)
+        server = server_with(replace(LIMITS, connections=one), services=services)
         _, port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
         _, first = await connect(server, port)
-        refused, second = await connect(server, port)
-        assert await _is_closed(refused)
-        assert (server.connection_count, server.refused) == (1, {"connection_limit": 1})
+        reader, second = await connect(server, port)
+        second.write(frame(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
+        await second.drain()
+        answer = asyncio.get_running_loop().create_task(reader.readexactly(4))
+        await asyncio.sleep(0.05)
+        assert (server.connection_count, server.admission.waiting_count) == (2, 1)
+        assert not answer.done(), "nothing is read from it"
         first.close()
-        while server.connection_count > 0:
-            await asyncio.sleep(0)
-        _, third = await connect(server, port)
-        assert (server.accepted_count, server.refused) == (2, {"connection_limit": 1})
+        await reader.readexactly(int.from_bytes(await answer, "big"))
+        assert server.admission.waiting_count == 0
+        assert server.admission.throttled == {"waited": 1}
         second.close()
-        third.close()
         await server.stop(0.0)
+
+    run(listen())
+
+
+def test_a_server_that_stops_closes_those_who_wait(services: Services) -> None:
+    async def listen() -> None:
+        one = replace(CONNECTIONS, connections_max=1)
+        server = server_with(replace(LIMITS, connections=one), services=services)
+        _, port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
+        streams = [await connect(server, port) for _ in range(3)]
+        await server.stop(0.0)
+        for reader, writer in streams:
+            assert await _is_closed(reader)
+            writer.close()
+        assert server.connection_count == server.admission.waiting_count == 0
 
     run(listen())
 
