@@ -14,6 +14,7 @@ import uvloop
 
 from millrace.broker import stopping
 from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.auditing import build_auditing
 from millrace.broker.assembly.cluster import (
     Neighbours,
     build_place,
@@ -41,6 +42,7 @@ from millrace.broker.assembly.storage import (
 )
 from millrace.broker.assembly.this_machine import of_this_machine
 from millrace.broker.assembly.watching import follow_log_level, open_pages, start_http
+from millrace.broker.auditing.auditing import Auditing
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.config.live import LiveConfig
 from millrace.broker.network.server import Server
@@ -102,6 +104,8 @@ class Running:
 
     cluster: Cluster
     server: Server
+    auditing: Auditing | None
+    """None where nobody wants to know who did what."""
 
 
 class Broker:
@@ -155,6 +159,7 @@ class Broker:
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
         server = build_server(ground, services, joined.place)
         logins = build_logins(ground, services)
+        auditing = build_auditing(ground, services)
         start_token_sweep(ground, services)
         upkeep = start_upkeep(ground, storage, joined.disks)
         open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
@@ -164,9 +169,11 @@ class Broker:
         await joined.place.join(self.background, bound_ports)
         if joined.neighbours is not None:
             joined.neighbours.start()
+        if auditing is not None:
+            auditing.start(self.background)
         self.readiness.phase = "ready"
         part_settings.name_those_without_effect(ground.config.now)
-        return Running(cluster=joined, server=server)
+        return Running(cluster=joined, server=server, auditing=auditing)
 
     async def _start_cluster(self) -> Cluster:
         """Start the logs and the metadata in turns: each needs what a step of the other has found."""
@@ -206,11 +213,17 @@ class Broker:
         log.info("stopping")
         self.readiness.phase = "stopping"
         joined = running.cluster
+        if running.auditing is not None:
+            # While this broker still leads its partition of the audit.
+            running.auditing.stops()
+            await stopping.step("writing the audit", running.auditing.write_all())
         # A broker that cannot follow the metadata, or has lost its place, has nothing to hand over.
         if not isinstance(self.background.fatal, MetadataError):
             await stopping.step("handing over", joined.place.hand_over(), 2 * HAND_OVER_S_MAX)
         joined.coordinators.stop()
         await stopping.step("ending connections", running.server.stop(STOP_GRACE_S))
+        if running.auditing is not None:
+            await stopping.step("writing the rest of the audit", running.auditing.write_all())
         await stopping.step("leaving the cluster", joined.place.leave())
         if joined.neighbours is not None:
             joined.neighbours.stop()

@@ -119,7 +119,7 @@ class Lane(Executor):
 
 class Lanes:
     """All lanes of a broker: for each data directory one of each kind, one for the metadata store, one for
-    logins."""
+    logins, one for the audit's file."""
 
     def __init__(self, directories: Sequence[str], ticks: Callable[[], float]) -> None:
         self._by_directory = [
@@ -132,6 +132,8 @@ class Lanes:
         # One thread, because only one at a time may use the store's file.
         self.metadata = Lane("metadata", 1, ticks)
         self.logins = Lane("logins", LOGIN_THREADS, ticks)
+        # One thread keeps the lines in their order.
+        self.audit = Lane("audit", 1, ticks)
 
     def of(self, waits: Waits, path: str) -> Lane | None:
         """The lane for work on this path; None (the default executor) if it is in no data directory."""
@@ -142,4 +144,4 @@ class Lanes:
 
     def figures(self) -> list[LaneFigures]:
         lanes = [lane for _, of_directory in self._by_directory for lane in of_directory.values()]
-        return [lane.figures() for lane in (*lanes, self.metadata, self.logins)]
+        return [lane.figures() for lane in (*lanes, self.metadata, self.logins, self.audit)]

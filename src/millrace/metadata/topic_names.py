@@ -8,8 +8,10 @@ from typing import Final
 from millrace.core.limits import TOPIC_NAME_LENGTH_MAX
 from millrace.metadata.errors import InvalidTopicName
 
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-"""Topics of the coordinators; clients may read but not delete or write them."""
+AUDIT_TOPIC: Final = "__audit"
+"""Where brokers tell who did what."""
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC)
+"""Topics of the coordinators and of the audit; clients may read but not delete or write them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

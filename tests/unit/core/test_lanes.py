@@ -89,5 +89,5 @@ def test_directories_and_kinds_have_lanes_of_their_own() -> None:
     distinct = {lanes.of(kind, path) for kind in Waits for path in ("/a", "/ab")}
     assert len(distinct) == 6
     assert lanes.of(Waits.SYNC, "/elsewhere") is None
-    assert [figures.name for figures in lanes.figures()][-2:] == ["metadata", "logins"]
+    assert [figures.name for figures in lanes.figures()][-3:] == ["metadata", "logins", "audit"]
     assert THREADS_PER_DISK > 1

@@ -7,6 +7,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millrace.broker.auditing.audit_file import AuditFileSettings
+from millrace.broker.auditing.audit_topic import AuditTopicPlan
 from millrace.broker.config.between_brokers import security_to_others
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import RequestSettings
@@ -31,6 +33,8 @@ from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
 from millrace.security.acls.authorizer import parse_super_users
 from millrace.security.acls.decisions import AccessSettings
+from millrace.security.audit.auditor import AuditPolicy
+from millrace.security.audit.events import Kind
 from millrace.security.credentials.first_users import FirstUsers, InvalidFirstUsers, parse_first_users
 from millrace.security.quotas.rates import Window
 from millrace.security.tokens import TokenSettings
@@ -366,4 +370,47 @@ def transaction_topic(config: BrokerConfig) -> TransactionTopic:
         replication_factor=config.integer("transaction.state.log.replication.factor"),
         min_insync_replicas=config.integer("transaction.state.log.min.isr"),
         segment_bytes=config.integer("transaction.state.log.segment.bytes"),
+    )
+
+
+# The audit.
+
+
+def is_audited(config: BrokerConfig) -> bool:
+    return config.boolean("audit.enable")
+
+
+def audit_policy(config: BrokerConfig) -> AuditPolicy:
+    principals = config.text("audit.excluded.principals").split(";")
+    return AuditPolicy(
+        kinds=frozenset(Kind(name) for name in config.texts("audit.event.types")),
+        excluded_principals=frozenset(one.strip() for one in principals if one.strip()),
+        excluded_topics=frozenset(config.texts("audit.excluded.topics")),
+        is_closed=config.text("audit.failure") == "closed",
+    )
+
+
+def audit_events_max(config: BrokerConfig) -> int:
+    return config.integer("audit.queue.max.events")
+
+
+def audit_topic(config: BrokerConfig) -> AuditTopicPlan | None:
+    """How `__audit` is created; None if the audit does not go there."""
+    if not config.boolean("audit.topic.enable"):
+        return None
+    return AuditTopicPlan(
+        replication_factor=config.integer("audit.topic.replication.factor"),
+        retention_ms=config.integer("audit.topic.retention.ms"),
+    )
+
+
+def audit_file(config: BrokerConfig) -> AuditFileSettings | None:
+    """Where the audit's lines go; None if nobody wants any."""
+    path = config.text("audit.log.file")
+    if not path:
+        return None
+    return AuditFileSettings(
+        path=path,
+        bytes_max=config.integer("audit.log.file.bytes.max"),
+        files_max=config.integer("audit.log.file.count"),
     )

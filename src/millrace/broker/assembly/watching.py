@@ -13,6 +13,7 @@ from millrace.broker.assembly.storage import Storage
 from millrace.broker.network.server import Server
 from millrace.broker.this_process import process_figures
 from millrace.broker.watching import http_security, logs
+from millrace.broker.watching.audit_metrics import audit_counters, audit_gauges
 from millrace.broker.watching.cleaner_metrics import cleaner_counters
 from millrace.broker.watching.group_reports import GroupReports
 from millrace.broker.watching.http import Guarded, HttpServer
@@ -92,6 +93,7 @@ def open_pages(
         return {
             **process_figures(),
             **scrub_gauges(upkeep.scrubber, directories),
+            **audit_gauges(services.access.auditor),
             "millrace_open_files": ("Log files held open.", surroundings.open_file_count()),
         }
 
@@ -99,6 +101,7 @@ def open_pages(
         return {
             **scrub_counters(upkeep.scrubber.metrics, directories),
             **cleaner_counters(upkeep.cleaner.metrics),
+            **audit_counters(services.access.auditor),
         }
 
     metrics = BrokerMetrics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.broker.handlers.administrative.told import told
 from millrace.broker.handlers.cluster.api_versions import API_VERSIONS
 from millrace.broker.handlers.cluster.cluster import (
     ALTER_PARTITION_REASSIGNMENTS,
@@ -47,7 +48,7 @@ from millrace.broker.network.dispatch import Api
 
 __all__: Final = ["APIS"]
 
-APIS: Final[tuple[Api, ...]] = (
+_SERVED: Final[tuple[Api, ...]] = (
     PRODUCE,
     FETCH,
     LIST_OFFSETS,
@@ -85,3 +86,6 @@ APIS: Final[tuple[Api, ...]] = (
     DESCRIBE_TOPIC_PARTITIONS,
     *SECURITY_APIS,
 )
+
+APIS: Final = tuple(told(api) for api in _SERVED)
+"""All of them; the audit is told of those that are administrative."""

@@ -83,7 +83,7 @@ class Api:
     @property
     def name(self) -> str:
         """The API as Kafka writes it: `CreateTopics`."""
-        return "".join(word.capitalize() for word in self.key.name.split("_"))
+        return schema.api_name(self.key)
 
 
 class Route:

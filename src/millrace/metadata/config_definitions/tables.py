@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.metadata.config_definitions.broker_audit import AUDIT_SETTINGS
 from millrace.metadata.config_definitions.broker_cluster import CLUSTER_SETTINGS
 from millrace.metadata.config_definitions.broker_consumer_groups import (
     CONSUMER_GROUP_SETTINGS,
@@ -41,6 +42,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         + CONSUMER_GROUP_SETTINGS
         + TRANSACTION_SETTINGS
         + REPLICATION_SETTINGS
+        + AUDIT_SETTINGS
         + SERVER_WITHOUT_EFFECT
         + FEATURES_WITHOUT_EFFECT,
         key=lambda setting: setting.name,

@@ -141,7 +141,10 @@ class Auditor:
         """An administrative request was answered."""
         if Kind.ADMIN not in self.policy.kinds:
             return
-        told = tuple(result._replace(resource=shown(result.resource)) for result in results)
+        told = tuple(
+            result._replace(resource=shown(result.resource), detail=shown(result.detail))
+            for result in results
+        )
         actor = Actor(shown(str(identity.principal)), host, shown(client_id))
         left_out = max(len(told) - RESULTS_MAX, 0)
         self._tell(AdminAction(actor, request, told[:RESULTS_MAX], left_out), self._clock.wall_ms())

@@ -99,6 +99,8 @@ class Result(NamedTuple):
     resource: str
     error: str
     """The name of the error code; `NONE` for a success."""
+    detail: str = ""
+    """What of it was to change: names of settings, never their values."""
 
 
 class AdminAction(NamedTuple):

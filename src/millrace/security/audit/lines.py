@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from millrace.security.acls.binding import PatternType
-from millrace.security.audit.events import AdminAction, Decision, Event, Happening, Lifecycle, Login
+from millrace.security.audit.events import AdminAction, Decision, Event, Happening, Lifecycle, Login, Result
 
 AUTHORIZER_LOGGER: Final = "kafka.authorizer.logger"
 AUDIT_LOGGER: Final = "millrace.audit"
@@ -44,7 +44,7 @@ def message_of(what: Happening, count: int = 1) -> str:
                 f"from host = {what.actor.host} on listener = {what.listener} {count} times{because}"
             )
         case AdminAction():
-            results = ", ".join(f"{kind}:{name}={error}" for kind, name, error in what.results)
+            results = ", ".join(_result(result) for result in what.results)
             more = f" and {what.left_out} more" if what.left_out else ""
             return (
                 f"Principal = {what.actor.principal} sent request = {what.request} "
@@ -52,6 +52,11 @@ def message_of(what: Happening, count: int = 1) -> str:
             )
         case Lifecycle():
             return what.text
+
+
+def _result(result: Result) -> str:
+    detail = f"({result.detail})" if result.detail else ""
+    return f"{result.resource_type}:{result.resource}{detail}={result.error}"
 
 
 def _escaped(found: re.Match[str]) -> str:

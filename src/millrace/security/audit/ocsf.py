@@ -185,11 +185,10 @@ def _place(actor: Actor) -> dict[str, Any]:
 
 
 def _resource(result: Result) -> dict[str, Any]:
-    return {
-        "type": result.resource_type,
-        "name": result.resource,
-        "data": {"error": result.error},
-    }
+    data = {"error": result.error}
+    if result.detail:
+        data["detail"] = result.detail
+    return {"type": result.resource_type, "name": result.resource, "data": data}
 
 
 def _activity_of(request: str) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from millrace.metadata.config_definitions.broker_audit import AUDIT_KINDS, AUDIT_SETTINGS
 from millrace.metadata.config_definitions.broker_cluster import CLUSTER_SETTINGS
 from millrace.metadata.config_definitions.broker_consumer_groups import (
     ASSIGNOR_NAMES,
@@ -31,8 +32,10 @@ from millrace.metadata.config_definitions.without_effect_features import (
 )
 from millrace.metadata.config_definitions.without_effect_model import ONLY_FALSE, Row, because
 from millrace.metadata.errors import InvalidConfig
+from millrace.security.audit.events import DEFAULT_KINDS, Kind
 
 WITH_EFFECT = (
+    *AUDIT_SETTINGS,
     *CLUSTER_SETTINGS,
     *CONSUMER_GROUP_SETTINGS,
     *GROUP_SETTINGS,
@@ -170,3 +173,9 @@ def test_many_settings_without_effect_share_a_reason() -> None:
     assert rows[1].update is UpdateMode.PER_BROKER
     with pytest.raises(InvalidConfig, match="not allowed"):
         rows[1].parse("true")
+
+
+def test_the_audit_cannot_be_changed_over_the_wire_and_knows_the_kinds_of_its_rules() -> None:
+    assert {setting.update for setting in AUDIT_SETTINGS} == {UpdateMode.READ_ONLY}
+    assert tuple(Kind) == AUDIT_KINDS
+    assert BROKER_SETTINGS["audit.event.types"].default == tuple(DEFAULT_KINDS)

@@ -1,0 +1,1 @@
+"""Requests that change something for others: what the audit tells of them."""
