@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +27,11 @@ from millrace.metadata.commands import CreatePartitions, TopicResource
 from millrace.replica.leadership import Leadership
 from millrace.replica.partition import Partition
 from millrace.security.acls.authorizer import Authorizer
+from millrace.security.acls.binding import Acl, Operation, ResourceType
 from millrace.security.acls.decisions import Access
+from millrace.security.acls.filters import AclFilter
 from millrace.security.acls.index import AclIndex
+from millrace.security.acls.roles import Role
 from millrace.security.principals import Identity, user
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -46,6 +49,7 @@ from millrace.wire.records import Record, build_batch
 from tests.unit.broker.handlers.broker import NODE_ID, NOW_MS, RESTRICTED, Broker
 from tests.unit.broker.handlers.groups.members import member
 from tests.unit.broker.network.client import Client, frame
+from tests.unit.security.acls.models import acl, deny
 
 TOPIC: Final = "t"
 BATCH: Final = bytes(build_batch([Record(0, NOW_MS, b"key", b"v" * 100)]))
@@ -65,13 +69,19 @@ class NumberedIds:
 
 
 class Side:
-    """One of the two brokers, with a connection for each kind of request."""
+    """One of the two brokers, with a connection for each kind of request, of each user."""
 
-    def __init__(self, broker: Broker, *, recognises: bool) -> None:
+    def __init__(self, broker: Broker, *, recognises: bool, users: Sequence[str] = ("",)) -> None:
         self.broker = broker
+        self._users = users
         services = broker.services
         if not recognises:
-            services.recognition = Recognition(services.partitions.world, entries_max=0)
+            services.recognition = Recognition(
+                services.partitions.world, entries_max=0, access=services.access
+            )
+        for name in users:
+            if name:
+                broker.allow(*everything(name))
         self.first_id = broker.create_topic(TOPIC, 2).topic_id
         broker.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         self.member_id = self.present_member = member(broker, session_timeout_ms=1_000_000)
@@ -79,8 +89,13 @@ class Side:
         dispatcher = Dispatcher(APIS if recognises else GENERAL)
 
         async def connect() -> dict[str, Client]:
-            names = ("produces", "fetches", "commits", "beats")
-            return {name: Client(services, dispatcher) for name in names}
+            clients = {}
+            for who in users:
+                for name in ("produces", "fetches", "commits", "beats"):
+                    client = clients[f"{who} {name}"] = Client(services, dispatcher)
+                    if who:
+                        client.connection.authenticated_as(Identity(principal=user(who)))
+            return clients
 
         self.clients = broker.run(connect())
 
@@ -108,13 +123,15 @@ class Side:
 
     async def _ask_all(self) -> list[tuple[str, bytes]]:
         answers = []
-        for name, data in self._frames():
-            # A coordinator whose write has failed is loaded anew.
-            while self.broker.groups.runtime.is_loading:
-                await asyncio.sleep(0.001)
-            self.clients[name].receive(data)
-            for written_by, client in self.clients.items():
-                answers.append((f"{written_by} after {name}", self._anonymous(await client.answers())))
+        for who in self._users:
+            for name, data in self._frames():
+                # A coordinator whose write has failed is loaded anew.
+                while self.broker.groups.runtime.is_loading:
+                    await asyncio.sleep(0.001)
+                self.clients[f"{who} {name}"].receive(data)
+                for written_by, client in self.clients.items():
+                    answer = self._anonymous(await client.answers())
+                    answers.append((f"{written_by} after {who} {name}", answer))
         return answers
 
     def _anonymous(self, answer: bytes) -> bytes:
@@ -369,27 +386,99 @@ CHANGES: Final[dict[str, Change]] = {
 DISKS: Final = "the disks go"
 
 
+# What may change of what somebody may do.
+
+ME, YOU = "me", "you"
+DENIALS: Final = {
+    f"{who} may not {operation.name.lower()} {kind.name.lower()}": deny(
+        name, operation, f"User:{who}", resource_type=kind
+    )
+    for who in (ME, YOU)
+    for kind, name, operation in (
+        (ResourceType.TOPIC, TOPIC, Operation.READ),
+        (ResourceType.TOPIC, TOPIC, Operation.WRITE),
+        (ResourceType.TOPIC, TOPIC + "...", Operation.ALL),
+        (ResourceType.GROUP, "g", Operation.READ),
+        (ResourceType.GROUP, "*", Operation.READ),
+    )
+}
+DENIALS["nobody may from elsewhere"] = deny(TOPIC, Operation.ALL, "User:*", host="10.9.9.9")
+
+
+def everything(who: str) -> list[Acl]:
+    return [
+        acl("*", Operation.ALL, f"User:{who}", resource_type=kind)
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+    ]
+
+
+def permit(*acls: Acl) -> Change:
+    return lambda side: side.broker.allow(*acls)
+
+
+def withdraw(*acls: Acl) -> Change:
+    """They need not be there."""
+
+    def change(side: Side) -> None:
+        filters = [AclFilter(*each) for each in acls]
+        side.broker.run(side.broker.metadata.security.delete_acls(filters))
+
+    return change
+
+
+def role(*members: str) -> Change:
+    """Who has the role that may not write."""
+
+    def change(side: Side) -> None:
+        security = side.broker.metadata.security
+        side.broker.allow(deny(TOPIC, Operation.WRITE, "Role:idle"))
+        if "idle" not in security.image.roles.roles:
+            side.broker.run(security.create_role(Role("idle", ())))
+        present = security.image.roles.roles["idle"].members
+        side.broker.run(security.change_members("idle", added=members, removed=present))
+
+    return change
+
+
+PERMISSIONS: Final[dict[str, Change]] = {
+    **{name: permit(denial) for name, denial in DENIALS.items()},
+    **{f"no longer: {name}": withdraw(denial) for name, denial in DENIALS.items()},
+    **{f"{who} loses everything": withdraw(*everything(who)) for who in (ME, YOU)},
+    **{f"{who} gets everything": permit(*everything(who)) for who in (ME, YOU)},
+    "one gets a role": role("User:me"),
+    "the other has it": role("User:you"),
+}
+
+
 @contextmanager
-def two_sides() -> Iterator[tuple[Side, Side]]:
+def two_sides(users: Sequence[str] = ("",)) -> Iterator[tuple[Side, Side]]:
+    # Whoever sets the stage is nobody, and may do everything.
+    restricted = {**RESTRICTED, "super.users": "User:ANONYMOUS"} if users != ("",) else None
     with TemporaryDirectory() as directory:
         brokers = [
             Broker(
-                Path(directory, name, "first"), others=[Path(directory, name, "second")], ids=NumberedIds()
+                Path(directory, name, "first"),
+                restricted,
+                others=[Path(directory, name, "second")],
+                ids=NumberedIds(),
             )
             for name in ("a", "b")
         ]
         for broker in brokers:
             broker.start()
         try:
-            yield Side(brokers[0], recognises=True), Side(brokers[1], recognises=False)
+            yield (
+                Side(brokers[0], recognises=True, users=users),
+                Side(brokers[1], recognises=False, users=users),
+            )
         finally:
             for broker in brokers:
                 broker.stop()
 
 
-def compare(changes: list[str]) -> None:
+def compare(changes: list[str], users: Sequence[str] = ("",)) -> None:
     """Both brokers answer all requests alike, before the first change and after each."""
-    with two_sides() as (quick, general):
+    with two_sides(users) as (quick, general):
         said: list[str] = []
         for change in ["nothing", *changes]:
             said.append(change)
@@ -397,7 +486,7 @@ def compare(changes: list[str]) -> None:
                 if change == DISKS:
                     turn_off_the_disks(side)
                 elif change != "nothing":
-                    CHANGES[change](side)
+                    {**CHANGES, **PERMISSIONS}[change](side)
             for _ in range(2):
                 assert quick.ask_all() == general.ask_all(), said
                 assert quick.state() == general.state(), said
@@ -423,6 +512,23 @@ def test_each_change_alone(change: str) -> None:
 @given(changes=st.lists(st.sampled_from(sorted(CHANGES)), min_size=2, max_size=7), disks_go=st.booleans())
 def test_any_changes_one_after_the_other(changes: list[str], disks_go: bool) -> None:
     compare([*changes, DISKS] if disks_go else changes)
+
+
+@pytest.mark.parametrize("change", PERMISSIONS)
+def test_each_change_of_permissions_alone(change: str) -> None:
+    compare([change], (ME, YOU))
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    changes=st.lists(
+        st.one_of(st.sampled_from(sorted(PERMISSIONS)), st.sampled_from(sorted({**CHANGES, **PERMISSIONS}))),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_any_changes_of_permissions_and_of_the_world(changes: list[str]) -> None:
+    compare(changes, (ME, YOU))
 
 
 # The rule itself.
