@@ -42,12 +42,16 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         brokers: int = 3,
         network: Network | None = None,
+        client: Mapping[str, str] | None = None,
+        process: type[MillraceProcess] = MillraceProcess,
     ) -> None:
-        """Without a network of its own it is on 127.0.0.1, where no link can be cut."""
+        """Without a network of its own it is on 127.0.0.1, where no link can be cut. `client` is what clients
+        need beside the address."""
+        self.client = dict(client or {})
         self.etcd = EtcdProcess(directory / "etcd")
         self._network = network
         self.brokers = {
-            node_id: MillraceProcess(
+            node_id: process(
                 directory / f"broker-{node_id}",
                 {
                     **SETTINGS,
@@ -92,15 +96,18 @@ class Cluster:
     @property
     def admin(self) -> Any:
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, **self.client})
         return self._admin
 
     def is_whole(self) -> bool:
         """Whether every broker's own answer names all of them."""
-        return all(
-            len(self._metadata(broker.bootstrap).brokers) == len(self.brokers)
-            for broker in self.brokers.values()
-        )
+        try:
+            return all(
+                len(self._metadata(broker.bootstrap).brokers) == len(self.brokers)
+                for broker in self.brokers.values()
+            )
+        except confluent_kafka.KafkaException:
+            return False
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         topic = NewTopic(name, partitions, 3, config=dict(configs or {}))
@@ -149,5 +156,7 @@ class Cluster:
         return len(set(logs.values())) == 1
 
     def _metadata(self, bootstrap: str, topic: str | None = None) -> Any:
-        client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5_000})
+        client = AdminClient(
+            {"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5_000, **self.client}
+        )
         return client.list_topics(topic, timeout=5) if topic else client.list_topics(timeout=5)
