@@ -223,7 +223,7 @@ class BrokerFactory:
         self._work_dir = work_dir
         self.distribution = distribution
         self._commands = {
-            System.MILLRACE: shlex.split(millrace_command) if millrace_command else [_default_millrace()],
+            System.MILLRACE: shlex.split(millrace_command) if millrace_command else [default_millrace()],
             System.BEFORE: shlex.split(before_command or ""),
         }
         self._settings = (*(f"{name}={value}" for name, value in SHARED_SETTINGS.items()), *millrace_settings)
@@ -279,5 +279,5 @@ def _tail(log_file: Path) -> str:
         return "(no log)"
 
 
-def _default_millrace() -> str:
+def default_millrace() -> str:
     return str(Path(sys.executable).parent / "millrace")

@@ -8,11 +8,15 @@ CPU time for each request and each gigabyte is what a commit is judged by: it mo
 than rates do, which depend on the client and on what else the machine does. The least of all rounds counts:
 neighbours on a shared machine, cold caches and a loop that happens to be woken more often only add to it, by
 a third at times.
+
+With `--instructions` the brokers run under callgrind, which counts their instructions: hardly anything moves
+those from round to round, so that a difference of three in a hundred can be told. This decides.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import tempfile
@@ -30,9 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.brokers import BrokerFactory, BrokerFailed, System
+from benchmarks.brokers import BrokerFactory, BrokerFailed, System, default_millrace
+from benchmarks.instructions import CALLGRIND, NotCounted, require_callgrind
 from benchmarks.metrics import Metric, Sample
-from benchmarks.profiles import QUICK, SMOKE, STANDARD, Profile
+from benchmarks.profiles import COUNTED, QUICK, SMOKE, STANDARD, Profile
 from benchmarks.progress import Progress
 from benchmarks.report import number_text
 from benchmarks.runner import Runner
@@ -47,8 +52,18 @@ CPU_SUFFIX: Final = ".cpu"
 DEARER_MAX: Final = 1.03
 """A line passes when the CPU time of now is at most this much of that before."""
 DEFAULT_ROUNDS: Final = 4
+COUNTED_ROUNDS: Final = 2
 NOT_OF_BROKERS: Final = frozenset({SparkRead.name})
 """What counts the CPU time of Spark, and not of brokers."""
+COUNTED_UNITS: Final = {
+    "s/GB": "10^9 instructions/GB",
+    "µs/req": "10^3 instructions/req",
+    "µs/message": "10^3 instructions/message",
+    "% of a core": "10^7 instructions/s",
+}
+"""What the units of CPU time become where a billion instructions stand for a second of it."""
+COUNTED_SETTINGS: Final = ("socket.idle.poll.us=0",)
+"""A loop that looks for the next request does so for a time, whatever it can do in it."""
 PLAIN_WIDTH: Final = 140
 INTERRUPTED: Final = 130
 FAILED: Final = 1
@@ -118,6 +133,19 @@ def changes(metrics: Sequence[Metric], samples: Sequence[Sample]) -> list[Change
     return found
 
 
+def counted(found: Sequence[Change]) -> list[Change]:
+    """Only what was counted, in its own units: rates of brokers under callgrind say nothing."""
+    return [
+        replace(
+            change,
+            title=change.title.replace("CPU", "instructions"),
+            unit=COUNTED_UNITS.get(change.unit, change.unit),
+        )
+        for change in found
+        if change.is_judged
+    ]
+
+
 def judged_workloads(
     distribution: KafkaDistribution | None, profile: Profile, only: Sequence[str]
 ) -> tuple[list[SharedWorkload], list[SharedWorkload], list[SoloWorkload]]:
@@ -147,6 +175,12 @@ def judged_workloads(
 @click.option(
     "--profile", "profile_name", type=click.Choice(list(PROFILES)), default=QUICK.name, show_default=True
 )
+@click.option(
+    "--instructions",
+    "is_counted",
+    is_flag=True,
+    help="Count instructions instead of CPU time, in at most two short rounds, under valgrind's callgrind.",
+)
 @click.option("--only", multiple=True, metavar="NAME", help="Measure this workload only; may be repeated.")
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Where the files go.")
 @click.option("--no-files", is_flag=True, help="Print the table and write no files.")
@@ -156,19 +190,22 @@ def main(
     before_name: str,
     rounds: int,
     profile_name: str,
+    is_counted: bool,
     only: tuple[str, ...],
     results: Path,
     no_files: bool,
 ) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
-    profile = replace(PROFILES[profile_name], rounds=rounds, start_ups=rounds)
+    profile = COUNTED if is_counted else PROFILES[profile_name]
+    rounds = min(rounds, COUNTED_ROUNDS) if is_counted else rounds
+    profile = replace(profile, rounds=rounds, start_ups=rounds)
     signal.signal(signal.SIGTERM, _interrupt)
     WORK.mkdir(parents=True, exist_ok=True)
     commit, date, load_before = machine.commit(), datetime.now(UTC), machine.other_load()
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(dir=WORK, prefix="compare-") as run_dir:
-            factory = BrokerFactory(Path(run_dir), _kafka(), before_command=before_command)
+            factory = _factory(Path(run_dir), before_command, is_counted=is_counted)
             shared, clustered, solo = judged_workloads(factory.distribution, profile, only)
             try:
                 with Progress(console) as progress:
@@ -179,10 +216,12 @@ def main(
     except KeyboardInterrupt:
         console.print("interrupted; all brokers have been ended", style="yellow")
         sys.exit(INTERRUPTED)
-    except BrokerFailed as error:
+    except (BrokerFailed, NotCounted) as error:
         console.print(str(error), style="red", markup=False, highlight=False)
         sys.exit(FAILED)
     found = changes(runner.outcome.metrics, runner.outcome.samples)
+    if is_counted:
+        found = counted(found)
     facts = {
         "date": date.isoformat(timespec="seconds"),
         "commit": commit,
@@ -197,7 +236,8 @@ def main(
     _print(console, found, f"Millrace {before_name} and {commit}, {rounds} rounds in turns, medians")
     if not no_files:
         results.mkdir(parents=True, exist_ok=True)
-        write_files(results / f"{date:%Y-%m-%d}-{commit}-after-{before_name}", facts, found)
+        kind = "-instructions" if is_counted else ""
+        write_files(results / f"{date:%Y-%m-%d}-{commit}-after-{before_name}{kind}", facts, found)
     if runner.outcome.failures:
         sys.exit(FAILED)
 
@@ -211,13 +251,11 @@ def verdict_text(change: Change) -> str:
 def judgement(found: Sequence[Change]) -> str:
     judged = [change for change in found if change.is_judged]
     passed = sum(change.is_within_limit for change in judged)
-    return (
-        f"{passed} of {len(judged)} lines of CPU time at most {DEARER_MAX:g}x of before, by the least round"
-    )
+    return f"{passed} of {len(judged)} lines of cost at most {DEARER_MAX:g}x of before, by the least round"
 
 
 def write_files(stem: Path, facts: dict[str, object], found: Sequence[Change]) -> None:
-    """The figures as JSON, a table in Markdown, and a picture of the lines of CPU time."""
+    """The figures as JSON, a table in Markdown, and a picture of the lines of cost."""
     # Late: matplotlib takes a second to import, and no measurement needs it.
     from benchmarks.plot import write_changes_plot
 
@@ -225,7 +263,7 @@ def write_files(stem: Path, facts: dict[str, object], found: Sequence[Change]) -
     stem.with_name(f"{stem.name}.json").write_text(json.dumps({**facts, "metrics": rows}, indent=1) + "\n")
     picture = stem.with_name(f"{stem.name}.png")
     judged = [(change.title, change.least_ratio, change.round_ratios) for change in found if change.is_judged]
-    write_changes_plot(judged, DEARER_MAX, f"CPU time, {facts['commit']} over {facts['before']}", picture)
+    write_changes_plot(judged, DEARER_MAX, f"Cost, {facts['commit']} over {facts['before']}", picture)
     extent = f"{facts['date']}, profile {facts['profile']}, {facts['rounds']} rounds in turns"
     lines = [
         f"# Millrace {facts['commit']} beside {facts['before']}",
@@ -236,7 +274,7 @@ def write_files(stem: Path, facts: dict[str, object], found: Sequence[Change]) -
         "|---|---|---:|---:|---:|---:|---|---|",
         *(f"| {' | '.join(_cells(change))} |" for change in found),
         "",
-        f"![CPU time compared]({picture.name})",
+        f"![Cost compared]({picture.name})",
     ]
     stem.with_name(f"{stem.name}.md").write_text("\n".join(lines) + "\n")
 
@@ -269,6 +307,20 @@ def _print(console: Console, found: Sequence[Change], title: str) -> None:
 
 def _by_round(samples: Sequence[Sample], key: str, system: System) -> dict[int, float]:
     return {each.round: each.value for each in samples if each.metric == key and each.system is system}
+
+
+def _factory(run_dir: Path, before_command: str, *, is_counted: bool) -> BrokerFactory:
+    if not is_counted:
+        return BrokerFactory(run_dir, _kafka(), before_command=before_command)
+    require_callgrind()
+    prefix = shlex.join(CALLGRIND)
+    return BrokerFactory(
+        run_dir,
+        _kafka(),
+        millrace_command=f"{prefix} {shlex.quote(default_millrace())}",
+        before_command=f"{prefix} {before_command}",
+        millrace_settings=COUNTED_SETTINGS,
+    )
 
 
 def _kafka() -> KafkaDistribution | None:

@@ -78,6 +78,7 @@ class Member:
         size = int.from_bytes(self._received[:4], "big")
         if len(self._received) < 4 + size:
             return
+        self.fleet.answer_count += 1
         answer, then = bytes(self._received[4:]), self._then
         self._received.clear()
         self._then = None
@@ -214,6 +215,8 @@ class Fleet:
     def __init__(self, address: tuple[str, int], heartbeat_interval_s: float) -> None:
         self.address = address
         self.members: list[Member] = []
+        self.answer_count = 0
+        """How many requests of all members were answered."""
         self._interval_s = heartbeat_interval_s
         self._by_descriptor: dict[int, Member] = {}
         self._epoll = select.epoll()

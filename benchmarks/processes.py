@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.instructions import instructions, is_counted
 from tools.kafka_distribution import PROJECT_ROOT
 
+INSTRUCTIONS_PER_S: Final = 1e9
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 # Positions after the command name in /proc/<pid>/stat.
 _PARENT, _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM = 1, 11, 12, 13, 14
@@ -28,7 +30,11 @@ class GeneratorFailed(Exception):
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of `pid`, of its living descendants, and of those it has waited for."""
+    """CPU time of `pid`, of its living descendants, and of those it has waited for.
+
+    Of a process under callgrind: its instructions, a billion of them as a second."""
+    if is_counted(pid):
+        return instructions(pid) / INSTRUCTIONS_PER_S
     return sum(sum(_stat(each)[_USER : _CHILDREN_SYSTEM + 1]) for each in process_tree(pid)) / TICKS_PER_S
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 MB: Final = 1_000_000
@@ -106,4 +106,15 @@ SMOKE: Final = Profile(
     kills=1,
     restarts=1,
     rest_s=0.2,
+)
+
+# For brokers that are fifty times slower than usual, since their instructions are counted.
+COUNTED: Final = replace(
+    SMOKE,
+    name="counted",
+    produce_s=3.0,
+    pipelined_s=3.0,
+    consume_bytes=40 * MB,
+    requests_s=3.0,
+    connection_counts=(1, 10, 100),
 )

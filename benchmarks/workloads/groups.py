@@ -19,8 +19,8 @@ COMMIT_GROUPS: Final = 100
 MEMBERS: Final = 100
 PARTITIONS: Final = 1_000
 IDLE_MEMBERS: Final = 10
-IDLE_GROUPS: Final = {"standard": 1_000, "quick": 1_000, "smoke": 20}
-IDLE_S: Final = {"standard": 20.0, "quick": 10.0, "smoke": 2.0}
+IDLE_GROUPS: Final = {"standard": 1_000, "quick": 1_000, "smoke": 20, "counted": 20}
+IDLE_S: Final = {"standard": 20.0, "quick": 10.0, "smoke": 2.0, "counted": 15.0}
 # What clients use unless told otherwise: 3 s by their own setting, 5 s by the broker's.
 HEARTBEAT_INTERVAL_S: Final = {"classic": 3.0, "consumer": 5.0}
 TIMEOUT_S: Final = 400.0

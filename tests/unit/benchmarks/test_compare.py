@@ -9,7 +9,7 @@ import click
 import pytest
 
 from benchmarks.brokers import BrokerFactory, System
-from benchmarks.compare import Change, changes, judged_workloads, judgement, write_files
+from benchmarks.compare import Change, changes, counted, judged_workloads, judgement, write_files
 from benchmarks.metrics import Metric, Sample
 from benchmarks.profiles import SMOKE
 from benchmarks.summary import Better
@@ -51,10 +51,10 @@ def test_what_one_commit_lacks_or_the_client_tells_is_left_out() -> None:
 
 def test_only_cpu_time_is_judged_and_three_in_a_hundred_are_allowed() -> None:
     rows = changes([RATE, CPU], [*samples(RATE, [100.0], [50.0]), *samples(CPU, [100.0], [103.0])])
-    assert judgement(rows) == "1 of 1 lines of CPU time at most 1.03x of before, by the least round"
+    assert judgement(rows) == "1 of 1 lines of cost at most 1.03x of before, by the least round"
 
     rows = changes([CPU], samples(CPU, [100.0], [103.1]))
-    assert judgement(rows) == "0 of 1 lines of CPU time at most 1.03x of before, by the least round"
+    assert judgement(rows) == "0 of 1 lines of cost at most 1.03x of before, by the least round"
 
 
 def test_workloads_that_tell_no_cpu_time_of_a_broker_are_left_out_unless_named() -> None:
@@ -91,3 +91,10 @@ def test_the_files_carry_both_commits_and_the_verdicts(tmp_path: Path) -> None:
     assert "| requests: CPU | µs/req | 100 | 110 | 1.100x | 1.100x | 1.10-1.10 | FAIL |" in text
     assert "| requests | 1/s | 5 | 6 | 1.200x | 1.200x | 1.20-1.20 |  |" in text
     assert (tmp_path / "run.png").stat().st_size > 0
+
+
+def test_where_instructions_are_counted_only_they_are_told_in_units_of_their_own() -> None:
+    found = changes([RATE, CPU], [*samples(RATE, [100.0], [50.0]), *samples(CPU, [66.9], [67.0])])
+    (line,) = counted(found)
+    assert (line.title, line.unit) == ("requests: instructions", "10^3 instructions/req")
+    assert line.is_judged
