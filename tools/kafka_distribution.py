@@ -177,7 +177,7 @@ class KafkaNode:
         self.port = port or free_port()
         self.heap = heap
         self.controller_port = free_port()
-        self._settings = dict(settings or {})
+        self.settings = dict(settings or {})
         self._voters: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -211,7 +211,7 @@ class KafkaNode:
     def format(self) -> None:
         """Write the configuration and prepare the data directory; a prepared one is left as it is."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        properties = {**_SERVER_PROPERTIES, **self._listener_properties(), **self._settings}
+        properties = {**_SERVER_PROPERTIES, **self._listener_properties(), **self.settings}
         self._properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         if (self.data_dir / "meta.properties").exists():
             return
@@ -233,7 +233,7 @@ class KafkaNode:
 
     def join_quorum(self, node_id: int, voters: str) -> None:
         """Make this one of several nodes, before it is formatted; `voters` names all of them."""
-        self._settings["node.id"] = str(node_id)
+        self.settings["node.id"] = str(node_id)
         self._voters = voters
 
     def start(self) -> None:

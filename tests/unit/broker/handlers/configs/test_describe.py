@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from pathlib import Path
 
 import pytest
 
 from millrace.broker.handlers.configs.describe import RESOURCES_PER_TURN, describe_configs
 from millrace.broker.network.context import RequestContext
-from millrace.metadata.config_definitions import ConfigSource
+from millrace.metadata.config_definitions import BROKER_SETTINGS, ConfigSource
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -100,3 +101,24 @@ def test_others_get_their_turn_while_many_resources_are_described(topics: Broker
         assert turns == 2
 
     topics.run(work())
+
+
+def test_no_secret_of_a_broker_is_ever_shown(tmp_path: Path) -> None:
+    own = "listener.name.plaintext.plain.sasl.jaas.config"
+    secrets = [name for name, setting in BROKER_SETTINGS.items() if setting.sensitive]
+    assert "delegation.token.secret.key" in secrets
+    settings = {name: f"hush {place}" for place, name in enumerate((*secrets, own))}
+    broker = Broker(tmp_path / "data", {**settings, "connections.max.reauth.ms": "3600000"})
+    broker.start()
+    try:
+        everything = request((BROKER, "1"))
+        everything.include_synonyms = everything.include_documentation = True
+        (result,) = broker.ask(everything, 4).results
+    finally:
+        broker.stop()
+    shown = {config.name: config for config in result.configs}
+    for name in (*secrets, own):
+        assert (shown[name].is_sensitive, shown[name].value) == (True, None)
+    assert "hush" not in repr(result)
+    # Clients read from here how long their sessions last.
+    assert shown["connections.max.reauth.ms"].value == "3600000"
