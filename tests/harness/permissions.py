@@ -174,6 +174,8 @@ class Case:
     ways: tuple[Way, ...]
     is_silent: bool = False
     """Whether what may not be seen is left out, without an error."""
+    too_little: tuple[Way, ...] = ()
+    """Permissions that are not enough, where those that are would change something."""
 
 
 def _batch(*, is_transactional: bool = False) -> bytes:
@@ -540,8 +542,28 @@ def _topic_cases() -> Iterator[Case]:
         "delete topics by an unknown id",
         key.DELETE_TOPICS,
         6,
-        lambda _: DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=UNKNOWN_ID)]),
+        lambda _: DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=None, topic_id=UNKNOWN_ID)], timeout_ms=5_000
+        ),
         ((),),
+    )
+    yield Case(
+        "delete topics by id",
+        key.DELETE_TOPICS,
+        6,
+        lambda topic: DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=None, topic_id=topic)], timeout_ms=5_000
+        ),
+        (),
+        too_little=((TX(D),), (TX(R),)),
+    )
+    yield Case(
+        "delete topics by name",
+        key.DELETE_TOPICS,
+        6,
+        lambda _: DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=5_000),
+        (),
+        too_little=((TX(D),), (TX(R),)),
     )
     yield Case(
         "create partitions",
@@ -798,12 +820,30 @@ class Scenario(NamedTuple):
     """Each with whether it is denied and whether it is for a prefix."""
     is_permitted: bool | None
     """None where the denial of an operation leaves what it implied: a comparison has to tell."""
+    host: str = "*"
 
     def acls(self, principal: str) -> list[Acl]:
         return [
-            grant.acl(principal, is_denied=is_denied, is_prefixed=is_prefixed)
+            grant.acl(principal, is_denied=is_denied, is_prefixed=is_prefixed, host=self.host)
             for grant, is_denied, is_prefixed in self.grants
         ]
+
+
+def _manners(case: Case) -> Iterator[Scenario]:
+    """Other manners of allowing and denying the same."""
+    (way,) = case.ways
+    literal = tuple((grant, False, False) for grant in way)
+    all_names = tuple((grant._replace(name="*"), False, False) for grant in way)
+    all_operations = tuple((grant._replace(operation=Operation.ALL), False, False) for grant in way)
+    yield Scenario(case, "here", literal, True, host="127.0.0.1")
+    yield Scenario(case, "elsewhere", literal, False, host="10.9.9.9")
+    yield Scenario(case, "all names", all_names, True)
+    yield Scenario(case, "all operations", all_operations, True)
+    for place, (grant, _, _) in enumerate(all_names):
+        yield Scenario(case, f"all names denied {place}", (*literal, (grant, True, False)), False)
+    for place, (grant, _, _) in enumerate(all_operations):
+        yield Scenario(case, f"all operations denied {place}", (*literal, (grant, True, False)), False)
+        yield Scenario(case, f"a prefix denied {place}", (*literal, (grant, True, True)), False)
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -811,6 +851,10 @@ def scenarios() -> Iterator[Scenario]:
     with one of them denied."""
     for case in CASES:
         yield Scenario(case, "none", (), case.ways == ((),))
+        for number, way in enumerate(case.too_little):
+            yield Scenario(case, f"too little {number}", tuple((grant, False, False) for grant in way), False)
+        if case.name in ("fetch", "produce", "commit"):
+            yield from _manners(case)
         for number, way in enumerate(case.ways):
             if not way:
                 continue
@@ -854,6 +898,12 @@ def told(response: object) -> Any:
             value = getattr(response, each.name)
             if each.name.endswith("error_code") or each.name in _TELLING:
                 found[each.name] = value
+            elif each.name == "nodes":
+                # Where controllers listen.
+                continue
+            elif each.name == "configs":
+                # Which settings there are is another question.
+                found[each.name] = bool(value)
             elif each.name == "topic_id":
                 found[each.name] = "none" if value == NO_ID else "some"
             elif each.name.endswith("authorized_operations"):
