@@ -14,11 +14,12 @@ INPUTS := pyproject.toml constraints.txt
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 CLUSTER ?= millrace-cluster
+SECRETS ?= millrace-secrets
 BROKERS ?= 3
 ARGS ?=
 SEEDS ?= 1-10
 
-.PHONY: help run cluster test soak check format bench compat sim fuzz docs demo-pipeline constraints clean
+.PHONY: help run run-secure cluster test soak check format bench compat sim fuzz docs demo-pipeline constraints clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +37,17 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and its development tools into $(VENV) ..."
 	@$(PIP) install --constraint constraints.txt --editable '.[dev,spark,cluster,security]'
-	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark $(VENV)/.installed-cluster
+	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-spark $(VENV)/.installed-cluster \
+		$(VENV)/.installed-security
 
 $(VENV)/.installed-cluster: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and an etcd into $(VENV) ..."
 	@$(PIP) install --constraint constraints.txt --editable '.[cluster]'
+	@touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-security: $(INPUTS) | $(BIN)/python
+	@echo "Installing Millrace and what makes certificates into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable '.[security]'
 	@touch $@ $(VENV)/.installed-run
 
 # Spark is large (800 MB with what it needs), so that only what uses it waits for it.
@@ -51,6 +58,10 @@ $(VENV)/.installed-spark: $(INPUTS) | $(BIN)/python
 
 run: $(VENV)/.installed-run ## start one broker on 127.0.0.1:9092 (LISTEN=, DATA=, ARGS="--set key=value")
 	@exec $(BIN)/millrace serve --data-dir "$(DATA)" --listen "$(LISTEN)" $(ARGS)
+
+run-secure: $(VENV)/.installed-security ## the same with TLS, logins and permissions (SECRETS=directory, LISTEN=, ARGS=)
+	@test -e "$(SECRETS)/broker.toml" || $(BIN)/millrace secure init "$(SECRETS)" --listen "$(LISTEN)"
+	@exec $(BIN)/millrace serve --config "$(SECRETS)/broker.toml" $(ARGS)
 
 cluster: $(VENV)/.installed-cluster ## start an etcd and three brokers, until Ctrl-C (BROKERS=, CLUSTER=directory, ARGS=)
 	@exec $(BIN)/millrace cluster up --foreground --brokers $(BROKERS) --data-dir "$(CLUSTER)" $(ARGS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from millrace.cli.clients import RequestFailed, split_host_port
+from millrace.cli.clients import NEEDS_SECURITY, RequestFailed, split_host_port
 from millrace.cli.command_config import security_of, servers_of
 from millrace.cli.options import BrokerAddress
 from millrace.client.blocking_connection import BlockingConnection
@@ -48,9 +48,6 @@ def connected(address: BrokerAddress) -> Iterator[Connection]:
         raise
     finally:
         connection.close()
-
-
-NEEDS_SECURITY: Final = "if its listener uses TLS or SASL, say how to log in by --command-config"
 
 
 def _first_reached(address: BrokerAddress) -> Connection:

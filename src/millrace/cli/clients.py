@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -10,10 +12,11 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
+import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from millrace.cli.command_config import properties_of, servers_of
+from millrace.cli.command_config import properties_of, security_of, servers_of
 from millrace.cli.options import BrokerAddress
 from millrace.cli.output import fail_with
 from millrace.client.errors import NotReached
@@ -21,7 +24,11 @@ from millrace.client.properties import ClientProperties
 from millrace.core.errors import MillraceError
 
 CONNECT_TIMEOUT_S: Final = 5.0
+OPAQUE_TOKEN_S: Final = 300.0
 NO_ANSWER: Final = "no broker answers at "
+NEEDS_SECURITY: Final = "if its listener uses TLS or SASL, say how to log in by --command-config"
+_CUT_OFF: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+"""What librdkafka says of a listener that ends its connections."""
 # librdkafka wants a group's name. We never join that group, and commit nothing under it.
 _GROUP_ID: Final = "millrace-cli"
 _Answer = TypeVar("_Answer")
@@ -58,8 +65,13 @@ def consumer(address: BrokerAddress, settings: dict[str, Any]) -> Consumer:
 
 def cluster_metadata(client: AdminClient | Consumer, address: BrokerAddress) -> ClusterMetadata:
     """All topics and brokers; never creates a topic, as asking for one by name may."""
-    with explained():
-        return client.list_topics(timeout=address.timeout_s)
+    try:
+        with explained():
+            return client.list_topics(timeout=address.timeout_s)
+    except RequestFailed as error:
+        if address.command_config is None and error_code(error) in _CUT_OFF:
+            raise RequestFailed(f"{error}; {NEEDS_SECURITY}") from error.__cause__
+        raise
 
 
 def answer_of(future: Future[_Answer], address: BrokerAddress, *, subject: str) -> _Answer:
@@ -134,9 +146,33 @@ def _client_config(address: BrokerAddress) -> dict[str, Any]:
     }
     properties = properties_of(address)
     config |= properties.for_librdkafka()
+    if properties.takes_tokens:
+        config["oauth_cb"] = _token_callback(address)
     config["bootstrap.servers"] = servers_of(address)
     _require_reachable(address, properties)
     return config
+
+
+def _token_callback(address: BrokerAddress) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+    """Gives librdkafka the tokens that our own connections log in with: from the same file or endpoint."""
+    security = security_of(address)
+    tokens = security.tokens
+    assert tokens is not None, security.mechanism
+
+    def take(_config: str) -> tuple[str, float, str, dict[str, str]]:
+        token = tokens.take()
+        return token, _expiry_s(token), "", dict(security.extensions)
+
+    return take
+
+
+def _expiry_s(token: str) -> float:
+    """When a token ends, as it says itself; a few minutes from now for one that is no JSON Web Token."""
+    try:
+        payload = token.split(".")[1]
+        return float(orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (ValueError, IndexError, KeyError, TypeError):
+        return time.time() + OPAQUE_TOKEN_S
 
 
 def _require_reachable(address: BrokerAddress, properties: ClientProperties) -> None:

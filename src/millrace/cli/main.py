@@ -77,6 +77,7 @@ CLI: Final = LazyGroup(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     modules={
         "serve": ("serve", "Run a broker."),
+        "secure": ("secure.commands", "Make certificates, users and settings for secured brokers."),
         "cluster": ("cluster.commands", "Run a cluster on this machine, for development."),
         "reassign": ("reassign.commands", "Move replicas between brokers: even out, drain, fill."),
         "broker": ("cluster.broker", "Take brokers out of a cluster."),

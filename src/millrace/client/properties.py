@@ -30,6 +30,11 @@ _OAUTH_OPTIONS: Final = {
     "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
 }
+_OAUTH_FETCHED: Final = (
+    *_OAUTH_OPTIONS.values(),
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.extensions",
+)
 _SECRETS: Final = (
     "sasl.password",
     "sasl.oauthbearer.token",
@@ -66,13 +71,23 @@ class ClientProperties:
         """A key store that librdkafka reads and our own connections do not."""
         return "ssl.keystore.location" in self.values
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether logins are by tokens of OAUTHBEARER that we fetch ourselves."""
+        return (
+            self.is_secure
+            and self.values.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
+            and self.values.get("sasl.oauthbearer.method", "default") == "default"
+        )
+
     def for_librdkafka(self) -> dict[str, str]:
         """For clients made of librdkafka; raises InvalidOption."""
         if self.values.get(DELEGATION_TOKEN, "false") == "true":
             raise InvalidOption(
                 f"{DELEGATION_TOKEN} (tokenauth): librdkafka, which this command uses, has no such login"
             )
-        return {name: value for name, value in self.values.items() if name not in OURS}
+        ours = (*OURS, *(_OAUTH_FETCHED if self.takes_tokens else ()))
+        return {name: value for name, value in self.values.items() if name not in ours}
 
     def security_options(self) -> dict[str, str]:
         """Those that say how to reach secured brokers, as the Spark source and sink take them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cli import broker_requests
+from millrace.cli import broker_requests, clients
 from millrace.cli.clients import (
     RequestFailed,
     answer_of,
@@ -173,3 +174,40 @@ def test_any_of_several_brokers_is_enough(monkeypatch: pytest.MonkeyPatch) -> No
         client_properties(BrokerAddress(bootstrap="a:1, b:2, c:3", command_config=None, timeout_s=1.0))
         with pytest.raises(RequestFailed, match=r"^no broker answers at a:1: refused; b:2: refused$"):
             client_properties(BrokerAddress(bootstrap="a:1, b:2", command_config=None, timeout_s=1.0))
+
+
+@pytest.mark.parametrize("claims, is_known", [(b'{"exp": 1234567890}', True), (b'{"sub": "x"}', False)])
+def test_tokens_of_a_file_reach_the_library_with_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: bytes, is_known: bool
+) -> None:
+    token = "e30." + base64.urlsafe_b64encode(claims).decode().rstrip("=") + ".c2ln"
+    (tmp_path / "token").write_text(token)
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{tmp_path}/token\nsasl.oauthbearer.extensions=pool=p\n"
+    )
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(clients, "AdminClient", made.append)
+    monkeypatch.setattr(clients, "_require_reachable", lambda *_: None)
+    clients.admin_client(BrokerAddress(bootstrap="h:1", command_config=path, timeout_s=1.0))
+    (config,) = made
+    # The library would fetch by itself, and cannot read a file.
+    assert "sasl.oauthbearer.token.endpoint.url" not in config
+    found = config["oauth_cb"]("")
+    assert (found[0], found[2:]) == (token, ("", {"pool": "p"}))
+    assert (found[1] == 1234567890) is is_known
+    assert found[1] > 0
+
+
+def test_who_is_cut_off_without_a_login_is_told_how_to_give_one() -> None:
+    class Client:
+        def list_topics(self, timeout: float) -> object:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "failed"))
+
+    client: Any = Client()
+    with pytest.raises(RequestFailed, match=r"^failed; if its listener uses TLS or SASL"):
+        clients.cluster_metadata(client, ADDRESS)
+    configured = BrokerAddress(bootstrap="h:1", command_config=Path("f"), timeout_s=1.0)
+    with pytest.raises(RequestFailed, match=r"^failed$"):
+        clients.cluster_metadata(client, configured)

@@ -63,7 +63,9 @@ def list_(as_json: bool, **options: Any) -> None:
 
     wanted = _entity(options)
     with broker_requests.connected(_address(options)) as broker:
-        found = _read(broker, wanted)
+        found = _read(broker, wanted) if "tenant" not in wanted else []
+        if not wanted or "tenant" in wanted:
+            found += _of_tenants(broker, wanted.get("tenant"))
     if as_json:
         for whom, limits in found:
             print_json({"entity": whom, "quotas": limits})
@@ -147,6 +149,20 @@ def _read(
         for entry in answer.entries or ()
     ]
     return sorted(found, key=lambda each: _shown(each[0]))
+
+
+def _of_tenants(
+    broker: Connection, wanted: str | None
+) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    """The quotas of tenants are their limits, and come another way; Apache Kafka has none."""
+    from millrace.cli.access import named_settings
+
+    try:
+        tenants = named_settings.read_tenants(broker)
+    except named_settings.NoSuchKind:
+        return []
+    quotas = [tenant.quotas() for tenant in tenants if wanted in (None, tenant.name)]
+    return [(dict(whom.parts), limits) for whom, limits in quotas if limits]
 
 
 def _change(options: Mapping[str, Any], changes: Mapping[str, float | None]) -> str:

@@ -39,6 +39,14 @@ def test_the_quotas_of_a_tenant_are_its_limits(cluster: FakeCluster) -> None:
         "bytes.in.per.second": "100",
         "request.percentage": "0.5",
     }
+    assert (
+        cluster.json("quota", "list")
+        == cluster.json("quota", "list", "--tenant", "acme")
+        == [
+            {"entity": {"tenant": "acme"}, "quotas": {"producer_byte_rate": 100.0, "request_percentage": 0.5}}
+        ]
+    )
+    assert cluster.json("quota", "list", "--tenant", "other") == []
     cluster.done("quota", "remove", "--tenant", "acme", "producer_byte_rate")
     assert "bytes.in.per.second" not in cluster.named[TENANT_TYPE, "acme"]
     assert "a tenant has no quota x" in cluster.failed("quota", "set", "--tenant", "acme", "x=1")
