@@ -130,6 +130,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     metadata_errors.UnknownRole: ErrorCode.RESOURCE_NOT_FOUND,
     metadata_errors.TenantExists: ErrorCode.DUPLICATE_RESOURCE,
     metadata_errors.UnknownTenant: ErrorCode.RESOURCE_NOT_FOUND,
+    metadata_errors.TenantPartitionsExceeded: ErrorCode.POLICY_VIOLATION,
     metadata_errors.UnknownCredential: ErrorCode.RESOURCE_NOT_FOUND,
     metadata_errors.UnknownToken: ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
     # Ids of tokens are made by chance; two of a kind would be our bug.

@@ -66,6 +66,7 @@ from millrace.metadata.leadership import decide_alter_isr, decide_election, deci
 from millrace.metadata.placement import place_replicas
 from millrace.metadata.security.rules import decide_security
 from millrace.metadata.store import ABSENT, ChangeBatch, Compare, KeyChange, Put
+from millrace.metadata.tenant_partitions import check_tenant_partitions
 from millrace.metadata.topic_names import check_topic_name
 
 _DEFAULT: Final = -1
@@ -145,6 +146,7 @@ def _create_topic(image: Image, command: CreateTopic, policy: Policy) -> Change:
         raise InvalidTopicName(name, f"it differs from the topic {other!r} only in '.' and '_'")
     check_topic_configs(command.configs)
     replicas = _placement_of_topic(image, command, policy)
+    check_tenant_partitions(image, name, len(replicas))
     partitions = _new_partitions(command.topic_id, 0, replicas)
     record = records.encode_topic(command.topic_id, len(replicas), command.configs)
     compares = [Compare(records.topic_key(name), ABSENT)]
@@ -222,6 +224,7 @@ def _create_partitions(image: Image, command: CreatePartitions) -> Change:
         )
     _check_partition_count(command.name, command.count)
     added = command.count - present
+    check_tenant_partitions(image, command.name, added)
     factor = len(topic.partitions[0].replicas)
     if command.assignments is not None:
         if len(command.assignments) != added:

@@ -232,6 +232,10 @@ class StoreRefused(StoreUnavailable):
         self.status = status
 
 
+class TenantPartitionsExceeded(MetadataError):
+    """A tenant would have more partitions than it may have."""
+
+
 class StoreDamaged(MetadataError):
     """The embedded store cannot be trusted. Never a reason to delete a log."""
 

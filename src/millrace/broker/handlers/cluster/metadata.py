@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.handlers.topics.mutations import NO_VERSION, Mutations
 from millrace.broker.network.checks import NONE, on_cluster, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -213,6 +214,9 @@ def _is_creatable(name: str) -> bool:
 async def _create_and_describe(
     ctx: RequestContext, request: MetadataRequest, topics: list[MetadataRequestTopic], missing: Sequence[str]
 ) -> MetadataResponse:
+    # Nobody who asks for metadata knows that a quota can be used up: it waits afterwards.
+    mutations = Mutations(ctx, refused_from=NO_VERSION)
+    _ = mutations.allow(len(missing) * ctx.services.config.policy().num_partitions)
     created = ctx.services.metadata.create_topics([NewTopic(name=name, configs={}) for name in missing])
     failures = {
         name: error_code(outcome)
@@ -220,7 +224,9 @@ async def _create_and_describe(
         # Somebody else may have been faster, which serves as well.
         if isinstance(outcome, MetadataError) and not isinstance(outcome, TopicExists)
     }
-    return _some_topics(ctx, request, topics, failures)
+    response = _some_topics(ctx, request, topics, failures)
+    response.throttle_time_ms = mutations.throttle_ms
+    return response
 
 
 def _some_topics(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from millrace.broker.handlers.configs.outcomes import outcomes_of
+from millrace.broker.handlers.topics.mutations import EXCEEDED, EXCEEDED_MESSAGE, Mutations
 from millrace.broker.network.checks import on_cluster, on_topic
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
@@ -49,6 +50,9 @@ from millrace.wire.messages.delete_topics import (
 DELETION_DISABLED_FROM: Final = 3
 """Older clients do not know that error."""
 
+REFUSED_FROM: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+"""From which versions on clients know that a quota can be used up."""
+
 NOT_ALLOWED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
@@ -70,10 +74,20 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             wanted[name] = _new_topic(name, topic)
         except MetadataError as error:
             results[name] = _not_created(name, error)
+    mutations = Mutations(ctx, refused_from=REFUSED_FROM[ApiKey.CREATE_TOPICS])
+    sizes = _sizes(ctx, wanted.values(), validate_only=request.validate_only)
+    for name, size in sizes.items():
+        if not mutations.allow(size):
+            del wanted[name]
+            results[name] = CreatableTopicResult(
+                name=name, error_code=EXCEEDED, error_message=EXCEEDED_MESSAGE
+            )
     topics = list(wanted.values())
     created = ctx.services.metadata.create_topics(topics, validate_only=request.validate_only)
     describe = _Describe(ctx.services.config.layers)
     for name, outcome in zip(wanted, await outcomes_of(created, len(topics)), strict=True):
+        if isinstance(outcome, MetadataError):
+            mutations.give_back(sizes.get(name, 0))
         results[name] = (
             _not_created(name, outcome)
             if isinstance(outcome, MetadataError)
@@ -83,7 +97,22 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
                 name=name, topic_id=outcome.topic_id, topic_config_error_code=NOT_ALLOWED, error_message=None
             )
         )
-    return CreateTopicsResponse(topics=list(results.values()))
+    return CreateTopicsResponse(topics=list(results.values()), throttle_time_ms=mutations.throttle_ms)
+
+
+def _sizes(ctx: RequestContext, topics: Iterable[NewTopic], *, validate_only: bool) -> dict[str, int]:
+    """How many partitions each topic is to have; nothing where nothing is to change."""
+    if validate_only:
+        return {}
+    default = ctx.services.config.policy().num_partitions
+    return {
+        topic.name: len(topic.assignments)
+        if topic.assignments is not None
+        else default
+        if topic.partition_count < 0
+        else topic.partition_count
+        for topic in topics
+    }
 
 
 def _by_name(topics: Iterable[Named]) -> Mapping[str, Named | None]:
@@ -185,13 +214,28 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
         if refusal is not None:
             results[key] = refusal
             del wanted[key]
+    mutations = Mutations(ctx, refused_from=REFUSED_FROM[ApiKey.DELETE_TOPICS])
+    image = ctx.services.metadata.image
+    sizes: dict[str | TopicId, int] = {}
+    for key, topic in list(wanted.items()):
+        state = image.topics_by_id.get(key) if isinstance(key, bytes) else image.topics.get(key)
+        sizes[key] = 0 if state is None else len(state.partitions)
+        if not mutations.allow(sizes[key]):
+            del wanted[key]
+            results[key] = DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=EXCEEDED, error_message=EXCEEDED_MESSAGE
+            )
     deleted = ctx.services.metadata.delete_topics(list(wanted))
     for (key, topic), outcome in zip(wanted.items(), await outcomes_of(deleted, len(wanted)), strict=True):
         if isinstance(outcome, MetadataError):
+            mutations.give_back(sizes[key])
             results[key] = _not_deleted(topic, outcome, ctx.api_version)
         else:
             results[key] = DeletableTopicResult(name=outcome.name, topic_id=outcome.topic_id)
-    return DeleteTopicsResponse(responses=[result for result in results.values() if result is not None])
+    return DeleteTopicsResponse(
+        responses=[result for result in results.values() if result is not None],
+        throttle_time_ms=mutations.throttle_ms,
+    )
 
 
 def _deletion_refused(ctx: RequestContext, topic: DeleteTopicState) -> DeletableTopicResult | None:
@@ -232,6 +276,9 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     results: list[CreatePartitionsTopicResult] = []
     wanted: list[CreatePartitions] = []
+    sizes: list[int] = []
+    mutations = Mutations(ctx, refused_from=REFUSED_FROM[ApiKey.CREATE_PARTITIONS])
+    topics = ctx.services.metadata.image.topics
     for name, topic in _by_name(request.topics).items():
         if topic is None:
             results.append(_partitions_result(name, _named_twice(name)))
@@ -243,6 +290,14 @@ async def create_partitions(
                 )
             )
             continue
+        added = max(0, topic.count - len(topics[name].partitions)) if name in topics else 0
+        size = 0 if request.validate_only else added
+        if size and not mutations.allow(size):
+            results.append(
+                CreatePartitionsTopicResult(name=name, error_code=EXCEEDED, error_message=EXCEEDED_MESSAGE)
+            )
+            continue
+        sizes.append(size)
         assignments = topic.assignments
         wanted.append(
             CreatePartitions(
@@ -254,11 +309,12 @@ async def create_partitions(
             )
         )
     created = ctx.services.metadata.create_partitions(wanted, validate_only=request.validate_only)
-    for command, outcome in zip(wanted, await outcomes_of(created, len(wanted)), strict=True):
-        results.append(
-            _partitions_result(command.name, outcome if isinstance(outcome, MetadataError) else None)
-        )
-    return CreatePartitionsResponse(results=results)
+    for command, size, outcome in zip(wanted, sizes, await outcomes_of(created, len(wanted)), strict=True):
+        error = outcome if isinstance(outcome, MetadataError) else None
+        if error is not None:
+            mutations.give_back(size)
+        results.append(_partitions_result(command.name, error))
+    return CreatePartitionsResponse(results=results, throttle_time_ms=mutations.throttle_ms)
 
 
 def _partitions_result(name: str, error: MetadataError | None) -> CreatePartitionsTopicResult:
