@@ -162,6 +162,8 @@ class Broker:
         auditing = build_auditing(ground, services)
         start_token_sweep(ground, services)
         upkeep = start_upkeep(ground, storage, joined.disks)
+        if services.tenant_storage is not None:
+            _ = self.background.keep("tenant-storage", services.tenant_storage.run)
         open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
         ground.surroundings.on_built()
         bound_ports = await listen(ground, server, logins.by_listener)

@@ -318,6 +318,10 @@ def quota_windows(config: BrokerConfig) -> tuple[Window, Window]:
     )
 
 
+def tenant_storage_interval_s(config: BrokerConfig) -> float:
+    return config.integer("tenant.storage.check.interval.ms") / 1000
+
+
 def quotas_are_for_cluster(config: BrokerConfig) -> bool:
     return config.text("quota.scope") == "cluster"
 

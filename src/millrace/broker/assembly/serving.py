@@ -11,7 +11,7 @@ from millrace.broker.assembly.access import follow_permissions
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.coordinators import Coordinators
 from millrace.broker.assembly.ground import Ground
-from millrace.broker.assembly.quotas import follow_quotas
+from millrace.broker.assembly.quotas import follow_quotas, tenant_storage
 from millrace.broker.assembly.storage import Storage
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import Services
@@ -61,6 +61,7 @@ def build_services(
         lookout=Lookout(surroundings.ticks, _patience_s(ground, config)),
         access=follow_permissions(ground.config, metadata),
         throttling=follow_quotas(ground.config, metadata),
+        tenant_storage=tenant_storage(ground, metadata, storage, neighbours),
         replica_sessions=None if neighbours is None else neighbours.replication.sessions,
         remote_transactions=None if neighbours is None else neighbours.transactions,
         failovers=None if neighbours is None else neighbours.failovers,

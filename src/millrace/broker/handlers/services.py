@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from millrace.broker.network.lookout import Lookout
     from millrace.broker.replication.failovers import Failovers
     from millrace.broker.replication.replica_sessions import ReplicaSessions
+    from millrace.broker.tenant_storage import TenantStorage
     from millrace.broker.transactions.markers import Markers
     from millrace.broker.transactions.producer_ids import ProducerIds
     from millrace.broker.transactions.remote_transactions import RemoteTransactions
     from millrace.core.clock import Clock
+    from millrace.core.errors import MillraceError
     from millrace.core.ids import TopicId
     from millrace.groups.service import Groups
     from millrace.log.directories.log_directories import LogDirectories
@@ -82,6 +84,8 @@ class Services:
     """None where there is only one broker."""
     access: Access = field(default_factory=Access)
     """The rules of this moment on who may do what."""
+    tenant_storage: TenantStorage | None = None
+    """Which tenants may store no more; None where nobody looks."""
     throttling: Throttling = field(default_factory=Throttling)
     """What clients may take of this broker."""
     wakeups: Wakeups = field(default_factory=Wakeups)
@@ -110,6 +114,10 @@ class Services:
             for session in self.replica_sessions.sessions:
                 if session.waiting is not None:
                     session.waiting.permissions_changed()
+
+    def storage_refusal(self, topic: str) -> MillraceError | None:
+        """Why its tenant may not write to a topic at present; None if it may."""
+        return None if self.tenant_storage is None else self.tenant_storage.refusal(topic)
 
     def absent_partition_error(self, topic: str, partition: int) -> ErrorCode:
         """Why a partition that a request names is not held here."""

@@ -64,6 +64,16 @@ QUOTA_SETTINGS: Final = (
         valid=OneOf(("broker", "cluster")),
         update=_DYNAMIC,
     ),
+    Setting(
+        name="tenant.storage.check.interval.ms",
+        type=ConfigType.LONG,
+        default=5_000,
+        doc="How often a broker adds up what tenants store, where they have a limit of that. A tenant that "
+        "writes more than it may store is refused from the next time on.",
+        valid=Range(100),
+        importance=_LOW,
+        update=_DYNAMIC,
+    ),
 )
 
 CONNECTION_SETTINGS: Final = (

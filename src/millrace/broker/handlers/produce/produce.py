@@ -75,6 +75,7 @@ def _sole_partition(request: ProduceAnswer, topic: TopicRecords) -> tuple[Partit
         or not partition.has_enough_replicas
         or partition.log.prepares_batches
         or not connection.decisions.allows_on_topic(Operation.WRITE, partition.topic)
+        or connection.services.storage_refusal(partition.topic) is not None
     ):
         return None
     request.topic_id = topic_id

@@ -212,6 +212,9 @@ class _Appends:
             partition.stats.produces_failed += 1
             return PartitionResult(partition.index, behind)
         try:
+            refusal = self._services.storage_refusal(partition.topic)
+            if refusal is not None:
+                raise refusal
             if acks == ALL_REPLICAS:
                 partition.refuse_if_too_few_replicas()
             if gate is None:
@@ -221,9 +224,9 @@ class _Appends:
         except MillraceError as error:
             partition.stats.produces_failed += 1
             code = None if gate is None else gate.code_of(error)
-            refusal = refusal_of(self._services, partition, error, code)
-            self._note_refused(place, records, refusal.error_code)
-            return refusal
+            result = refusal_of(self._services, partition, error, code)
+            self._note_refused(place, records, result.error_code)
+            return result
         log = partition.log
         if log.high_watermark <= appended.last_offset and (
             acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
