@@ -11,12 +11,20 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.compat.test_produce import confluent_outcome
 from tests.conftest import CheckDisks
 from tests.harness.millrace import MillraceProcess
-from tests.harness.process import eventually
+from tests.harness.process import eventually, free_port
 from tests.harness.topics import admin_client, create_topic, unique_name
 
 AUDIT_TOPIC: Final = "__audit"
@@ -34,6 +42,40 @@ def audited(directory: Path, check_disks: CheckDisks) -> Iterator[MillraceProces
     )
     broker.start()
     yield broker
+    broker.end()
+    check_disks(broker)
+
+
+JAAS: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PASSWORDS: Final = {"root": "root-secret", "alice": "alice-secret"}
+ROOT: Final = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "root",
+    "sasl.password": PASSWORDS["root"],
+}
+ALICE: Final = {**ROOT, "sasl.username": "alice", "sasl.password": PASSWORDS["alice"]}
+GUARDED: Final = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.clients.plain.sasl.jaas.config": f"{JAAS} required "
+    + " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
+    + ";",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:root;User:ANONYMOUS",
+    "audit.enable": "true",
+}
+"""Root may do everything, alice what a permission says; the tests look from a listener without logins."""
+
+
+@pytest.fixture
+def guarded(directory: Path, check_disks: CheckDisks) -> Iterator[tuple[MillraceProcess, str]]:
+    """A broker that asks who comes, and the address where it does."""
+    broker = MillraceProcess(directory, GUARDED | {"audit.log.file": str(directory / "audit.log")})
+    clients = f"127.0.0.1:{free_port()}"
+    broker.settings["listeners"] = f"PLAINTEXT://{broker.bootstrap},CLIENTS://{clients}"
+    broker.start()
+    yield broker, clients
     broker.end()
     check_disks(broker)
 
@@ -113,3 +155,73 @@ def test_a_stop_is_told_and_a_new_start_goes_on(audited: MillraceProcess) -> Non
     assert [one["activity_id"] for one in found] == [3, 4, 3]
     uids = [one["metadata"]["uid"] for one in events(audited)]
     assert len(set(uids)) == len(uids)
+
+
+def test_a_denied_write_and_a_failed_login_are_told_with_their_reasons(
+    guarded: tuple[MillraceProcess, str],
+) -> None:
+    broker, clients = guarded
+    topic = create_topic(broker.bootstrap, unique_name("guarded"))
+    # She sees the topic, so that her client sends the records.
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin = admin_client(broker.bootstrap)
+    admin.create_acls([acl])[acl].result(10)
+    for _ in range(2):
+        outcome = confluent_outcome(clients, topic, {**ALICE, "message.timeout.ms": 5_000}, value=b"x")
+        assert outcome == "TOPIC_AUTHORIZATION_FAILED"
+    wrong = AdminClient({"bootstrap.servers": clients, **ALICE, "sasl.password": "a wrong one"})
+    with pytest.raises(KafkaException):
+        wrong.list_topics(timeout=3)
+    assert confluent_outcome(clients, topic, ROOT, value=b"x") == 0
+
+    def is_told() -> bool:
+        found = events(broker)
+        failed = [one for one in found if one["class_uid"] == 3002 and one["status_id"] == 2]
+        return bool(failed) and any(
+            one["actor"]["user"]["name"] == "root" for one in of_request(found, "Produce")
+        )
+
+    eventually(is_told)
+    found = events(broker)
+    denied = next(one for one in of_request(found, "Produce") if one["actor"]["user"]["name"] == "alice")
+    assert denied["status_id"] == 2
+    assert denied["unmapped"]["operation"] == "WRITE"
+    assert denied["resources"] == [{"type": "Topic", "name": topic}]
+    assert denied["actor"]["authorizations"][0] == {
+        "decision": "denied",
+        "policy": {"name": "acl", "desc": "DefaultDeny"},
+    }
+    written = next(one for one in of_request(found, "Produce") if one["actor"]["user"]["name"] == "root")
+    assert written["actor"]["authorizations"][0]["policy"]["desc"] == "SuperUser"
+    logins = [one for one in found if one["class_uid"] == 3002]
+    failed = next(one for one in logins if one["status_id"] == 2)
+    assert failed["user"]["name"] == "alice"
+    assert failed["auth_protocol"] == "PLAIN"
+    assert failed["is_cleartext"]
+    assert failed["status_detail"] == "wrong user name or password"
+    assert {one["user"]["name"] for one in logins if one["status_id"] == 1} == {"alice", "root"}
+    line = next(line for line in lines(broker) if "is Denied operation = WRITE" in line)
+    assert f"on resource = Topic:LITERAL:{topic} for request = Produce" in line
+    assert line.endswith("based on rule DefaultDeny (kafka.authorizer.logger)")
+    created = of_request(found, "CreateAcls")[-1]
+    assert created["resources"][0]["name"] == f"User:alice ALLOW READ on Topic:LITERAL:{topic} from *"
+    whole = (broker.directory / "audit.log").read_text() + json.dumps(found)
+    assert not [secret for secret in (*PASSWORDS.values(), "a wrong one") if secret in whole]
+
+
+def test_reading_the_audit_needs_the_permission(guarded: tuple[MillraceProcess, str]) -> None:
+    broker, clients = guarded
+    eventually(lambda: bool(events(broker)))
+    alice = AdminClient({"bootstrap.servers": clients, **ALICE})
+    error = alice.list_topics(AUDIT_TOPIC, timeout=10).topics[AUDIT_TOPIC].error
+    assert error is not None
+    assert error.name() == "TOPIC_AUTHORIZATION_FAILED"
+    assert AUDIT_TOPIC not in alice.list_topics(timeout=10).topics

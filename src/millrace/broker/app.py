@@ -159,7 +159,7 @@ class Broker:
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
         server = build_server(ground, services, joined.place)
         logins = build_logins(ground, services)
-        auditing = build_auditing(ground, services)
+        auditing = build_auditing(ground, services, logins)
         start_token_sweep(ground, services)
         upkeep = start_upkeep(ground, storage, joined.disks)
         if services.tenant_storage is not None:

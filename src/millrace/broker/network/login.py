@@ -46,7 +46,8 @@ NO_MECHANISM: Final = "none"
 """What a login is counted under that ended before the client had named its mechanism."""
 
 LoginHook = Callable[["Connection", str, "Identity | None", str], None]
-"""Told of every login: the connection, the mechanism, who it is or None, and why it failed."""
+"""Told of every login: the connection, the mechanism, who it is or None, and why it failed. Who a client only
+claimed to be, its session knows."""
 
 
 @dataclass(slots=True)
@@ -70,6 +71,8 @@ class ListenerLogins:
     lane: Executor | None
     """Where the dear work is done; None where there are no threads: then the loop does it."""
     told: LoginHook | None = None
+    refuses: Callable[[Identity], str | None] | None = None
+    """Why somebody who has shown who they are cannot come in now, if they cannot."""
     counts: dict[str, LoginCounts] = field(default_factory=dict)
     expired_killed_count: int = 0
     """Connections that were ended since their session had ended."""
@@ -232,6 +235,12 @@ class Login:
     def _conclude(self, reaction: sasl.Reaction) -> None:
         connection, logins = self._connection, self._logins
         if reaction.identity is not None:
+            refusal = None if logins.refuses is None else logins.refuses(reaction.identity)
+            if refusal is not None:
+                # Not as a failed login: the client is right, and is to try again.
+                self._server.count_refused("audit")
+                connection.abort(refusal)
+                return
             self._succeeded(reaction.identity)
         if reaction.answer is not None:
             frame = self._encode(reaction.answer)

@@ -53,6 +53,13 @@ class Access:
         for changed in self._watchers:
             changed()
 
+    def is_super(self, identity: Identity) -> bool:
+        """Whether somebody may do everything, whatever the permissions say."""
+        authorizer = self.authorizer
+        return authorizer is not None and authorizer.is_super(
+            authorizer.subject(identity.principal, "", identity.groups)
+        )
+
     def renew(self) -> None:
         """Decide by the same rules, and let all that was remembered be forgotten: who goes on reading and
         writing is told of again."""

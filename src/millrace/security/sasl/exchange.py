@@ -57,5 +57,8 @@ Step: TypeAlias = Answer | Work
 class Exchange(Protocol):
     """The server's side of one login by one mechanism."""
 
+    claimed: str
+    """Who the client says to be, for the audit of a login that fails; empty while it has not said."""
+
     def respond(self, token: bytes, now_ms: int) -> Step:
         """Take the client's next token. After a success or a failure there is none."""

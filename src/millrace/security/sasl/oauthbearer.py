@@ -71,6 +71,7 @@ class OAuthBearerExchange:
 
     def __init__(self, validator: TokenValidator) -> None:
         self._validator = validator
+        self.claimed = ""
         self._refusal: str | None = None
         self._is_over = False
 
@@ -86,6 +87,8 @@ class OAuthBearerExchange:
             message = parse_client_message(token)
         except _Malformed as error:
             return Failure(str(error))
+
+        self.claimed = message.authorization_id
 
         def concluded(verdict: Verdict) -> Answer:
             return self._concluded(message, verdict)

@@ -21,6 +21,7 @@ class PlainExchange:
 
     def __init__(self, passwords: PasswordCheck) -> None:
         self._passwords = passwords
+        self.claimed = ""
         self._is_over = False
 
     def respond(self, token: bytes, now_ms: int) -> Step:
@@ -35,6 +36,7 @@ class PlainExchange:
             authorization_id, name, password = (part.decode() for part in parts)
         except UnicodeDecodeError:
             return Failure("Invalid SASL/PLAIN response: not UTF-8")
+        self.claimed = name
         if not name:
             return Failure("Authentication failed: username not specified")
         if not password:

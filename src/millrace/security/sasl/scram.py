@@ -80,6 +80,7 @@ class ScramExchange:
         self._store = store
         self._decoys = decoys
         self._chance = chance
+        self.claimed = ""
         self._taken = 0
         self._final: _Final | None = None
 
@@ -97,6 +98,7 @@ class ScramExchange:
 
     def _first(self, token: bytes, now_ms: int) -> Step:
         message = _parse_first(token)
+        self.claimed = message.name
         # Before anything is looked up, so that this answer tells nothing about users.
         if message.authorization_id not in ("", message.name):
             return Failure("authorization id of another user", OTHER_AUTHORIZATION_ID)

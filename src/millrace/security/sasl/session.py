@@ -197,6 +197,8 @@ class SaslSession:
         """When its session ends, by the loop's clock."""
         self.speaks_reauthentication = False
         """Whether the client has shown that it reads the session's lifetime."""
+        self.claimed = ""
+        """Who the client of a login that failed said to be."""
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._work: Work | None = None
@@ -377,6 +379,8 @@ class SaslSession:
 
     def _failed(self, reason: str, answer: SaslAnswer | None = None) -> Reaction:
         self.state = State.FAILED
+        if self._exchange is not None:
+            self.claimed = self._exchange.claimed
         self._exchange = None
         close = Close(reason, delay_ms=self._settings.failure_delay_ms, is_failed_login=True)
         return Reaction(answer=answer, close=close)

@@ -15,7 +15,7 @@ from millrace.broker.network import login as login_module
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.login import ListenerLogins
 from millrace.security.credentials.passwords import ConfiguredUsers
-from millrace.security.principals import Identity, user
+from millrace.security.principals import NOBODY, Identity, user
 from millrace.security.sasl.exchange import Failure, Step, Success, Work
 from millrace.security.sasl.plain import PlainExchange
 from millrace.security.sasl.session import SaslSettings
@@ -38,6 +38,8 @@ RIGHT, WRONG = b"\0alice\0secret", b"\0alice\0wrong"
 
 class SlowExchange:
     """Asks for work, and says of any token that it is carl's, or fails."""
+
+    claimed = ""
 
     def respond(self, token: bytes, now_ms: int) -> Step:
         del now_ms
@@ -393,5 +395,36 @@ def test_every_login_is_told_to_whoever_listens(broker: Broker) -> None:
         assert [mechanism for mechanism, _, _ in told] == ["PLAIN", "PLAIN"]
         assert told[0][1] == Identity(principal=user("alice"), mechanism="PLAIN")
         assert told[1][1:] == (None, "wrong user name or password")
+
+    run(broker, work)
+
+
+def test_who_a_failed_login_claimed_to_be_is_known(broker: Broker) -> None:
+    async def work() -> None:
+        claimed: list[str] = []
+        logins = logins_of()
+        logins.told = lambda connection, *_: claimed.append(
+            "" if connection.login is None else connection.login.session.claimed
+        )
+        client = LoginClient(broker, logins)
+        await client.shake()
+        await client.token(WRONG)
+        assert claimed == [WRONG.split(b"\0")[1].decode()]
+
+    run(broker, work)
+
+
+def test_who_is_refused_after_the_login_finds_the_connection_closed(broker: Broker) -> None:
+    async def work() -> None:
+        told: list[str] = []
+        logins = logins_of()
+        logins.told = lambda _connection, mechanism, _identity, _reason: told.append(mechanism)
+        logins.refuses = lambda identity: f"not now: {identity.principal}"
+        client = LoginClient(broker, logins)
+        await client.shake()
+        client.receive(frame(AUTH, 1, SaslAuthenticateRequest(auth_bytes=RIGHT)))
+        assert client.transport.is_aborted
+        assert client.connection.decisions.identity.principal == NOBODY.principal
+        assert told == []
 
     run(broker, work)

@@ -49,6 +49,8 @@ DONE = (TokenAnswer(data=b"done"), ALICE)
 class ScriptedExchange:
     """Does what a token says: `alice` logs alice in, `until 70` with a credential that ends at that time."""
 
+    claimed = "alice"
+
     def respond(self, token: bytes, now_ms: int) -> Step:
         word, _, rest = token.decode().partition(" ")
         match word:
