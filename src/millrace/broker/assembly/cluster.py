@@ -3,6 +3,7 @@ needs."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,9 +18,12 @@ from millrace.broker.replication.membership import Alone, Membership, Place
 from millrace.broker.replication.replication import Replication
 from millrace.broker.transactions.remote_transactions import RemoteTransactions
 from millrace.core.background import Tasks
+from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.image import BrokerState, Endpoint
 from millrace.metadata.service import Metadata
 from millrace.metadata.store import Store
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,13 @@ class Neighbours:
         storage.directories.tell_of_damage(self.replication.mender.damage_found)
 
     def _reconfigure(self, _before: BrokerConfig, config: BrokerConfig) -> None:
-        self.replication.reconfigure(part_settings.replication_settings(config))
+        try:
+            settings = part_settings.replication_settings(config)
+        except InvalidConfig as error:
+            # Of what is set while brokers run, not everything can be checked against all else.
+            log.error("other brokers are reached and followed as before: %s", error)
+            return
+        self.replication.reconfigure(settings)
 
     def start(self) -> None:
         """Dial the others, once this broker can be reached itself: they take a closed port for a dead

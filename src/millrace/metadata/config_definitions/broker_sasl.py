@@ -7,6 +7,7 @@ from typing import Final
 
 from millrace.metadata.config_definitions.broker_security import secret
 from millrace.metadata.config_definitions.model import (
+    Check,
     ConfigType,
     Importance,
     ListOf,
@@ -14,7 +15,10 @@ from millrace.metadata.config_definitions.model import (
     Range,
     Setting,
     UpdateMode,
+    Value,
 )
+from millrace.security.credentials.jaas import parse_jaas_config
+from millrace.security.errors import InvalidJaasConfig
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -25,6 +29,17 @@ _VALIDATORS: Final = tuple(
     for place in ("", "secured.")
 )
 _NO_GSSAPI: Final = "Kafka's is GSSAPI, which is not supported here"
+
+
+def _is_jaas_config(value: Value) -> bool:
+    """It may be set while the broker runs: then it must not be found out by those who use it."""
+    assert isinstance(value, str)
+    try:
+        parse_jaas_config(value)
+    except InvalidJaasConfig:
+        return False
+    return True
+
 
 _SASL: Final = (
     Setting(
@@ -44,6 +59,7 @@ _SASL: Final = (
         "those log in by PLAIN who have SCRAM credentials. The options username and password are what this "
         "broker logs in to others with.",
         update=UpdateMode.PER_BROKER,
+        valid=Check(_is_jaas_config, "a login module, its flag and its options, ended by a semicolon"),
     ),
     Setting(
         name="sasl.mechanism.inter.broker.protocol",

@@ -28,7 +28,9 @@ _LIVE: Final = UpdateMode.PER_BROKER
 _NO_JKS: Final = "Kafka's is JKS, which only Java reads; PEM is what most authorities hand out"
 
 
-def secret(name: str, doc: str, *, update: UpdateMode = UpdateMode.READ_ONLY) -> Setting:
+def secret(
+    name: str, doc: str, *, update: UpdateMode = UpdateMode.READ_ONLY, valid: Check | None = None
+) -> Setting:
     """A setting whose value nobody is shown."""
     return Setting(
         name=name,
@@ -38,6 +40,7 @@ def secret(name: str, doc: str, *, update: UpdateMode = UpdateMode.READ_ONLY) ->
         importance=_HIGH,
         update=update,
         sensitive=True,
+        valid=valid,
     )
 
 

@@ -85,7 +85,7 @@ def test_tokens_come_from_an_allowed_endpoint() -> None:
     (TWO | MECHANISM, r"listener\.name\.inside\.scram-sha-512\.sasl\.jaas\.config: missing"),
     (TWO | {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "not one by which others can log in"),
     (TWO | MECHANISM | {JAAS: 'M required user_a="hunter2";'}, r"needs sasl\.username"),
-    (TWO | MECHANISM | {JAAS: 'M required username="b" password="hunter2"'}, "not terminated"),
+    (TWO | MECHANISM | {JAAS: 'M required username="b" password="hunter2"'}, "ended by a semicolon"),
     (TWO | MECHANISM | LOGIN | {"ssl.truststore.location": "/none"}, "there is no such file"),
     (TWO | MECHANISM | LOGIN | {"ssl.keystore.type": "PKCS12"}, "with PEM alone"),
     (OAUTH, "needs one of sasl.oauthbearer.token"),

@@ -117,7 +117,7 @@ def test_named_listeners_and_ipv6_addresses() -> None:
         ({"retention.ms": "1"}, "for a broker it is called log.retention.ms"),
         ({"num.io.threads": "none"}, "num.io.threads=none: not a whole number"),
         (
-            {"sasl.jaas.config": "word"},
+            {"sasl.jaas.config": "Module required a=b;"},
             "^sasl.jaas.config: for one mechanism of one listener alone",
         ),
         ({"controller.quorum.voters": "1@a:1,2@b:1"}, "this broker would be alone"),

@@ -39,7 +39,7 @@ def loaded(settings: dict[str, str]) -> BrokerConfig:
         ({**SSL, "ssl.keystore.key": "hunter2"}, "one of them counts"),
         ({"listeners": "SSL://:0", "ssl.keystore.key": "hunter2"}, "the other way round"),
         ({**SSL, "ssl.principal.mapping.rules": "RULE:(?=a)b/x/"}, "RE2"),
-        ({**SASL, JAAS: "hunter2"}, "control flag"),
+        ({**SASL, JAAS: "hunter2"}, "a login module, its flag and its options"),
         ({**SASL, JAAS: USERS.replace("PlainLoginModule", "Other")}, "PlainLoginModule"),
         ({**SASL, "listener.name.other.plain.sasl.jaas.config": USERS}, "no listener is called other"),
         ({**SASL, "listener.name.sasl_plaintext.sasl.jaas.config": USERS}, "unknown broker setting"),

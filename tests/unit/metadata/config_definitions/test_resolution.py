@@ -155,7 +155,9 @@ def test_a_secret_is_described_without_its_value_anywhere() -> None:
     assert secrets
     for setting in secrets:
         assert setting.type is ConfigType.PASSWORD
-        (entry,) = describe_broker(BrokerLayers(static={setting.name: "hunter2"}), [setting.name])
+        (entry,) = describe_broker(
+            BrokerLayers(static={setting.name: "M required x=hunter2;"}), [setting.name]
+        )
         assert entry.is_sensitive
         assert "hunter2" not in repr(entry)
 
