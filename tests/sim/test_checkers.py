@@ -16,12 +16,15 @@ from millrace.sim.history import (
     Event,
     FencedItself,
     FinalRead,
+    GuestServed,
     History,
     LateEndAccepted,
     MayBeLost,
     OffsetCommitted,
     OffsetFetched,
     OffsetsExpire,
+    PermissionGiven,
+    PermissionTaken,
     Polled,
     RecordsStay,
     RefusedConnections,
@@ -300,3 +303,27 @@ SOUND: dict[str, tuple[Event, ...]] = {
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_history_passes(name: str) -> None:
     assert checks_failed(*SOUND[name]) == []
+
+
+def served(what: str, *, at: int, asked_at: int) -> GuestServed:
+    return GuestServed(at=at, guest="g", what=what, asked_at=asked_at)
+
+
+@pytest.mark.parametrize(
+    "event, is_wrong",
+    [
+        (served("read", at=11_000, asked_at=9_000), False),
+        (served("read", at=11_001, asked_at=9_000), True),
+        (served("write", at=15_000, asked_at=10_900), False),
+        (served("write", at=15_000, asked_at=11_001), True),
+        (served("commit", at=15_000, asked_at=11_001), False),
+    ],
+)
+def test_who_has_lost_a_permission_is_not_served(event: GuestServed, is_wrong: bool) -> None:
+    taken = PermissionTaken(at=10_000, guest="g", what=event.what if event.what != "commit" else "read")
+    given = PermissionGiven(at=20_000, guest="g", what=taken.what)
+    later = replace(event, at=25_000, asked_at=24_000)
+    history = History()
+    for each in (taken, event, given, later):
+        history.add(each)
+    assert bool(violations(history)) == is_wrong

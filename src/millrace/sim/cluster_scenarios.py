@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from millrace.sim import admin_steps, bit_flips, cluster_faults, directory_faults, faults, growth, shortages
+from millrace.sim import (
+    admin_steps,
+    bit_flips,
+    cluster_faults,
+    directory_faults,
+    faults,
+    growth,
+    permissions,
+    shortages,
+)
 from millrace.sim.clients.producer import Workload
 from millrace.sim.mixtures import BY_PEOPLE, OF_ONE_MACHINE, OF_THE_CLUSTER
 from millrace.sim.older_broker import OlderBroker
@@ -79,6 +88,7 @@ TWO_DIRECTORIES: Final = Plan(
     workload=Workload(pause_s=1.0),
 )
 LARGER_BATCHES: Final = replace(THREE, workload=Workload(pause_s=1.0, values_max=10))
+RESTRICTED: Final = replace(FOUR, settings={**_FASTER, **permissions.SETTINGS})
 CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
 
 CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
@@ -278,6 +288,14 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=FOUR,
         about="everything that people change while a cluster is used",
+    ),
+    Named(
+        name="C-permissions",
+        play=permissions.with_permissions(
+            faults.kill, faults.restart, admin_steps.put_leaders_back, admin_steps.move_replicas
+        ),
+        plan=RESTRICTED,
+        about="permissions come and go while brokers do, which need theirs to replicate",
     ),
     Named(
         name="C-random",

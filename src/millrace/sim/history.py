@@ -252,6 +252,39 @@ class ReplicasWanted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionTaken(Event):
+    """A broker has acknowledged that a guest may not do this any more."""
+
+    guest: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionGiven(Event):
+    """A guest is about to be allowed this again."""
+
+    guest: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestServed(Event):
+    """A guest was allowed what it asked for."""
+
+    guest: str
+    what: str
+    asked_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestRefused(Event):
+    """A guest was told that it may not."""
+
+    guest: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalRead(Event):
     """A partition from its first to its last offset, after everything was healed."""
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import admin_steps, bit_flips, directory_faults, faults, shortages
+from millrace.sim import admin_steps, bit_flips, directory_faults, faults, permissions, shortages
 from millrace.sim.clients.producer import Workload
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
@@ -72,6 +72,7 @@ SCRUBBING: Final = Plan(
     settings=bit_flips.SCRUBBING,
     topic_configs=bit_flips.SMALL_SEGMENTS,
 )
+RESTRICTED: Final = Plan(settings=permissions.SETTINGS)
 FLUSHING: Final = Plan(settings=FLUSH_EVERY_MESSAGE)
 ROLLING: Final = Plan(
     settings=FLUSH_EVERY_MESSAGE,
@@ -166,6 +167,12 @@ SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=TWO_DIRECTORIES,
         about="logs move between two data directories, while the process or the power goes",
+    ),
+    Named(
+        name="permissions",
+        play=permissions.with_permissions(faults.kill, faults.restart),
+        plan=RESTRICTED,
+        about="permissions come and go while clients work",
     ),
     Named(name="F11-pause", play=again_and_again(faults.pause), plan=SINGLE, about="a broker stands still"),
     Named(

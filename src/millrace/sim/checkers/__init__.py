@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from millrace.sim.checkers import groups, leases, order, records, replicas, transactions
+from millrace.sim.checkers import groups, leases, order, permissions, records, replicas, transactions
 from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import History
 
@@ -38,6 +38,7 @@ ALL: Final[tuple[Check, ...]] = (
     groups.partitions_have_one_owner,
     groups.only_owners_commit,
     groups.commits_do_not_go_back,
+    permissions.nobody_is_served_without_permission,
 )
 
 

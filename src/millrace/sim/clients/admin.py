@@ -127,7 +127,7 @@ async def reassign(client: Client, topic: str, partition: int, replicas: Sequenc
             )
         ]
     )
-    response: AlterPartitionReassignmentsResponse = await _first_answer(
+    response: AlterPartitionReassignmentsResponse = await first_answer(
         client, ApiKey.ALTER_PARTITION_REASSIGNMENTS, REASSIGN_VERSION, request
     )
     if response.error_code:
@@ -215,11 +215,11 @@ async def _until_done(
 ) -> None:
     """Ask until it is done. An answer that there is nothing to do is no error: an attempt whose answer was
     lost may have done it."""
-    while code(await _first_answer(client, api_key, version, request)) not in (ErrorCode.NONE, nothing_to_do):
+    while code(await first_answer(client, api_key, version, request)) not in (ErrorCode.NONE, nothing_to_do):
         await client.pause()
 
 
-async def _first_answer(client: Client, api_key: ApiKey, version: int, request: Message) -> Any:
+async def first_answer(client: Client, api_key: ApiKey, version: int, request: Message) -> Any:
     while True:
         try:
             return await client.ask_anybody(api_key, version, request)
