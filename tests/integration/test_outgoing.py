@@ -61,6 +61,7 @@ class Sender(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.out = Outgoing(cast("asyncio.Transport", transport))
+        self.out.begin()
 
     @override
     def pause_writing(self) -> None:

@@ -41,6 +41,7 @@ from millrace.broker.assembly.storage import (
     open_directories,
 )
 from millrace.broker.assembly.this_machine import of_this_machine
+from millrace.broker.assembly.tls import build_tls, warn_of_open_listeners
 from millrace.broker.assembly.watching import follow_log_level, open_pages, start_http
 from millrace.broker.auditing.auditing import Auditing
 from millrace.broker.config.config import BrokerConfig
@@ -158,7 +159,7 @@ class Broker:
         joined = await self._start_cluster()
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
         server = build_server(ground, services, joined.place)
-        logins = build_logins(ground, services)
+        logins, tls = build_logins(ground, services), build_tls(ground)
         auditing = build_auditing(ground, services, logins)
         start_token_sweep(ground, services)
         upkeep = start_upkeep(ground, storage, joined.disks)
@@ -166,7 +167,7 @@ class Broker:
             _ = self.background.keep("tenant-storage", services.tenant_storage.run)
         open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
         ground.surroundings.on_built()
-        bound_ports = await listen(ground, server, logins.by_listener)
+        bound_ports = await listen(ground, server, logins.by_listener, tls)
         # The broker joins last: from then on clients and other brokers send requests here.
         await joined.place.join(self.background, bound_ports)
         if joined.neighbours is not None:
@@ -175,6 +176,7 @@ class Broker:
             auditing.start(self.background)
         self.readiness.phase = "ready"
         part_settings.name_those_without_effect(ground.config.now)
+        warn_of_open_listeners(ground.config.now)
         return Running(cluster=joined, server=server, auditing=auditing)
 
     async def _start_cluster(self) -> Cluster:

@@ -190,6 +190,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     # These end a start or a connection; no request is there to be answered.
     security_errors.InvalidMappingRules: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.NoRuleMatches: ErrorCode.UNKNOWN_SERVER_ERROR,
+    security_errors.InvalidTlsMaterial: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.InvalidDistinguishedName: ErrorCode.UNKNOWN_SERVER_ERROR,
     security_errors.InvalidJaasConfig: ErrorCode.UNKNOWN_SERVER_ERROR,
     InvalidFirstUsers: ErrorCode.UNKNOWN_SERVER_ERROR,

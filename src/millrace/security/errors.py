@@ -73,6 +73,10 @@ class NoRuleMatches(MillraceError):
         super().__init__(f"none of ssl.principal.mapping.rules matches {distinguished_name!r}")
 
 
+class InvalidTlsMaterial(MillraceError):
+    """Keys or certificates that TLS cannot be made of. The message names files, and shows nothing of them."""
+
+
 class InvalidDistinguishedName(MillraceError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"not a distinguished name: {reason}")

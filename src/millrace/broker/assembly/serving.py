@@ -20,6 +20,7 @@ from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.login import ListenerLogins
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.network.server import Server
+from millrace.broker.network.tls_listener import TlsListener
 from millrace.broker.replication.failed_disks import FailedDisks
 from millrace.broker.replication.membership import Place
 from millrace.broker.upkeep import enforce_retention
@@ -93,14 +94,23 @@ def build_server(ground: Ground, services: Services, place: Place) -> Server:
     return server
 
 
-async def listen(ground: Ground, server: Server, logins: Mapping[str, ListenerLogins]) -> dict[str, int]:
+async def listen(
+    ground: Ground,
+    server: Server,
+    logins: Mapping[str, ListenerLogins],
+    tls: Mapping[str, TlsListener],
+) -> dict[str, int]:
     """Open all listeners; return the port that each has got, by its name."""
     config = ground.config.now
     bound_ports: dict[str, int] = {}
     for listener in config.listeners:
         try:
             host, port = await server.listen(
-                listener.name, listener.host, listener.port, logins.get(listener.name)
+                listener.name,
+                listener.host,
+                listener.port,
+                logins.get(listener.name),
+                tls.get(listener.name),
             )
         except OSError as error:
             raise InvalidConfig("listeners", f"{listener.host}:{listener.port}", str(error)) from error

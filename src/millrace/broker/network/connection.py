@@ -163,8 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         self.decisions = Decisions(self.services.access, NOBODY, self.endpoint.peer_host)
         self.authenticated_as(NOBODY)
         self.out = Outgoing(stream)
-        if local[0] == peer[0]:
-            self.out.leave_pacing_out()
+        self.out.begin(is_local=local[0] == peer[0])
         if not self._server.admit(self):
             self._is_closing = True
             self.out.close()

@@ -27,6 +27,9 @@ COPY_STEP_BYTES: Final = 64 * 1024
 """How much is copied at a time where `sendfile` cannot be used, or where the socket is full: the transport
 says when it has sent a copy, and so when there is room again."""
 
+TLS_STEP_BYTES: Final = 512 * 1024
+"""With TLS there is no `sendfile`: all is copied, and larger steps cost less."""
+
 UNPACED: Final = b"reno"
 """A congestion control that every kernel has and every user may choose."""
 TCP_CONGESTION: Final = 13
@@ -68,19 +71,30 @@ class OutgoingFailed(Exception):
 class Outgoing:
     """Sends chunks in order. Its owner forwards the transport's pause_writing and resume_writing."""
 
-    __slots__ = ("_backlog", "_socket", "_transport", "is_congested", "pace", "sent_bytes")
+    __slots__ = ("_backlog", "_socket", "_step_bytes", "_transport", "is_congested", "pace", "sent_bytes")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        # The transport says at once when it has to keep a byte: no direct write may overtake that.
-        transport.set_write_buffer_limits(high=0)
         self._socket = _direct_socket(transport)
+        self._step_bytes = COPY_STEP_BYTES
         self._backlog: deque[bytes | FileRange] = deque()
         self.is_congested = False
         """Whether the peer has not yet taken what it was sent."""
         self.sent_bytes = 0
         self.pace: Pace | None = None
         """How fast the consumer reads; known for one that was sent large answers."""
+
+    def begin(self, *, is_local: bool = False) -> None:
+        """Have the transport say at once when it has to keep a byte: no direct write may overtake that. It
+        may say so before this returns."""
+        if self._transport.get_extra_info("sslcontext") is None:
+            self._transport.set_write_buffer_limits(high=0)
+        else:
+            # With 0, a transport with TLS takes every write for one that is kept, and waits for ever.
+            self._step_bytes = TLS_STEP_BYTES
+            self._transport.set_write_buffer_limits(high=1, low=0)
+        if is_local:
+            self.leave_pacing_out()
 
     def leave_pacing_out(self) -> None:
         """Send to a peer on this machine as fast as it reads. A congestion control that paces (BBR, the
@@ -173,7 +187,7 @@ class Outgoing:
                 pass
             except OSError as error:
                 raise OutgoingFailed(str(error)) from None
-        step = min(left, COPY_STEP_BYTES)
+        step = min(left, self._step_bytes)
         data = _read(file, position, step)
         if step < left:
             self._backlog.appendleft(FileRange(file, position + step, left - step))

@@ -14,6 +14,8 @@ from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.login import ListenerLogins
 from millrace.broker.network.memory import MemoryBudget
+from millrace.broker.network.tls_door import TlsDoor
+from millrace.broker.network.tls_listener import TlsListener
 from millrace.core.background import Failures, Tasks
 from millrace.wire.framing import response_frame
 
@@ -76,7 +78,13 @@ class Server:
         self._tasks = Tasks(failures)
         self.start_task: Final = self._tasks.starter("request")
         """Runs a handler's coroutine until it ends or the server stops."""
+        self._handshakes = Tasks(failures)
+        self.start_handshake: Final = self._handshakes.starter("tls-handshake")
+        self.logins: dict[str, ListenerLogins] = {}
+        """Of listeners that ask for them, by name."""
+        self.tls: dict[str, TlsListener] = {}
         self._listening: list[asyncio.Server] = []
+        self._doors: list[TlsDoor] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
@@ -95,16 +103,30 @@ class Server:
         return ages
 
     async def listen(
-        self, name: str, host: str, port: int, logins: ListenerLogins | None = None
+        self,
+        name: str,
+        host: str,
+        port: int,
+        logins: ListenerLogins | None = None,
+        tls: TlsListener | None = None,
     ) -> tuple[str, int]:
         """Open one listener; returns the address really bound, since port 0 asks for any free one."""
         self.loop = asyncio.get_running_loop()
+        if logins is not None:
+            self.logins[name] = logins
+        if tls is not None:
+            self.tls[name] = tls
+
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(SWEEP_INTERVAL_S, self._sweep_connections)
+        if tls is not None:
+            door = TlsDoor(self, name, tls, logins)
+            self._doors.append(door)
+            return door.open(host, port, BACKLOG)
         server = await self.loop.create_server(
             lambda: Connection(self, name, logins), host or None, port, backlog=BACKLOG, reuse_address=True
         )
         self._listening.append(server)
-        if self._sweep is None:
-            self._sweep = self.loop.call_later(SWEEP_INTERVAL_S, self._sweep_connections)
         bound = server.sockets[0].getsockname()
         return bound[0], bound[1]
 
@@ -120,6 +142,9 @@ class Server:
             self._sweep.cancel()
         for server in self._listening:
             server.close()
+        self._handshakes.cancel()
+        for door in self._doors:
+            door.close()
         await self._tasks.wait(grace_s)
         for connection in list(self._connections):
             connection.close()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millrace.broker.network.dispatch import LATENCY_BOUNDS_S, ApiStats
 from millrace.broker.watching.cluster_figures import cluster_figures
 from millrace.broker.watching.group_metrics import GroupFigures, group_families, group_figures
+from millrace.broker.watching.listener_metrics import ListenerFigures, listener_families, listener_figures
 from millrace.broker.watching.throttle_metrics import ThrottleFigures, throttle_families, throttle_figures
 from millrace.broker.watching.transaction_metrics import (
     TransactionFigures,
@@ -89,6 +90,7 @@ class Figures(NamedTuple):
     groups: GroupFigures
     transactions: TransactionFigures
     throttles: list[ThrottleFigures]
+    listeners: ListenerFigures
     gauges: dict[str, tuple[str, float]]
     counters: dict[str, tuple[str, float]]
 
@@ -159,6 +161,7 @@ class BrokerMetrics:
             lanes=[] if self._lanes is None else self._lanes.figures(),
             transactions=transaction_figures(services.transactions.all(), services.clock.wall_ms()),
             throttles=throttle_figures(self._throttles),
+            listeners=listener_figures(server.logins, server.tls, services.clock.wall_ms()),
             gauges={**self._gauges(), **self._more_gauges()},
             counters={**self._counters(), **self._more_counters()},
         )
@@ -241,6 +244,7 @@ def _families(figures: Figures) -> Iterator[Metric]:
     yield from group_families(figures.groups)
     yield from transaction_families(figures.transactions)
     yield from throttle_families(figures.throttles)
+    yield from listener_families(figures.listeners)
     yield from _plain_families(figures)
 
 

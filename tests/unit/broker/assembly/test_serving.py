@@ -82,11 +82,11 @@ def test_every_listener_gets_its_port_or_the_start_ends(tmp_path: Path) -> None:
     async def main() -> None:
         ground = ground_of(tmp_path, settings)
         server = server_of(ground)
-        ports = await listen(ground, server, {})
+        ports = await listen(ground, server, {}, {})
         assert list(ports) == ["PLAINTEXT", "INTERNAL"]
         taken = ground_of(tmp_path, {**settings, "listeners": f"INTERNAL://127.0.0.1:{ports['INTERNAL']}"})
         with pytest.raises(InvalidConfig, match="listeners"):
-            await listen(taken, server_of(taken), {})
+            await listen(taken, server_of(taken), {}, {})
         await server.stop(0)
 
     asyncio.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millrace.broker.network.dispatch import LATENCY_BOUNDS_S
 from millrace.broker.watching.group_metrics import GroupFigures
+from millrace.broker.watching.listener_metrics import ListenerFigures
 from millrace.broker.watching.metrics import (
     ApiFigures,
     DirectoryFigures,
@@ -28,6 +29,7 @@ FIGURES = Figures(
     groups=GroupFigures({}, {}, [], []),
     transactions=transaction_figures((), 0),
     throttles=[],
+    listeners=ListenerFigures([], {}, {}, []),
     gauges={"millrace_topics": ("Topics.", 12)},
     counters={"millrace_connections_accepted": ("Accepted.", 8)},
 )

@@ -1,0 +1,153 @@
+"""The door of a listener with TLS: accepts clients, and lets them in when their handshake is done. Handshakes
+have a deadline, and every address its share of them (fault S11).
+
+Clients are accepted here, and not by the loop's server: that tells nobody of a failed handshake, neither why
+it failed nor where it came from, and does all of them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from socket import socket as Socket  # noqa: N812, TID251 - the type of what the loop accepts
+from typing import TYPE_CHECKING, Final
+
+from millrace.broker.network.connection import Connection
+from millrace.broker.network.tls_listener import UNDER_WAY_MAX, TlsListener
+from millrace.core.override import override
+from millrace.security.errors import InvalidDistinguishedName, NoRuleMatches
+from millrace.security.principals import NOBODY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millrace.broker.network.login import ListenerLogins
+    from millrace.broker.network.server import Server
+
+log = logging.getLogger(__name__)
+
+ACCEPT_AGAIN_S: Final = 0.5
+"""After the system gave no connection: most likely there are no descriptors left."""
+
+
+class TlsConnection(Connection):
+    """A connection whose client may have shown a certificate."""
+
+    __slots__ = ("_tls",)
+
+    def __init__(
+        self, server: Server, listener: str, logins: ListenerLogins | None, tls: TlsListener
+    ) -> None:
+        super().__init__(server, listener, logins)
+        self._tls = tls
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.is_held or self.login is not None:
+            # Where clients log in, it is the login that counts.
+            return
+        try:
+            identity = self._tls.identity_of(transport.get_extra_info("ssl_object"))
+        except (NoRuleMatches, InvalidDistinguishedName) as error:
+            self._tls.failed(self.endpoint.peer_host, error, self.loop.time())
+            self.abort("nobody by ssl.principal.mapping.rules")
+            return
+        if identity is not NOBODY:
+            self.authenticated_as(identity)
+
+
+class TlsDoor:
+    """The sockets of one listener, and the clients that are not yet in."""
+
+    def __init__(
+        self, server: Server, listener: str, tls: TlsListener, logins: ListenerLogins | None
+    ) -> None:
+        self._server = server
+        self._listener = listener
+        self._tls = tls
+        self._logins = logins
+        self._sockets: list[Socket] = []
+
+    def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
+        """Listen; returns the address really bound. Raises OSError."""
+        try:
+            for family, address in _addresses(host, port):
+                # The second address gets the port that the first one has got.
+                chosen = self._sockets[0].getsockname()[1] if self._sockets else address[1]
+                listening = socket.create_server(  # noqa: TID251 - the loop's own server: see above
+                    (address[0], chosen), family=family, backlog=backlog
+                )
+                listening.setblocking(False)
+                self._sockets.append(listening)
+        except OSError:
+            self.close()
+            raise
+        for listening in self._sockets:
+            self._server.start_handshake(self._accept(listening))
+        bound = self._sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    def close(self) -> None:
+        """Accept nobody any more; those who start tasks end them."""
+        for listening in self._sockets:
+            self._server.loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+
+    async def _accept(self, listening: Socket) -> None:
+        loop = self._server.loop
+        while True:
+            try:
+                client, address = await loop.sock_accept(listening)
+            except OSError as error:
+                log.error("no connection can be accepted", extra={"reason": str(error)})
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            self._begin(client, address[0])
+
+    def _begin(self, client: Socket, peer_host: str) -> None:
+        tls = self._tls
+        wait_s = tls.turns.wait_s(peer_host, self._server.loop.time(), tls.settings.handshake_s_max)
+        if wait_s is None or tls.under_way_count >= UNDER_WAY_MAX:
+            self._server.count_refused("tls_rate")
+            client.close()
+            return
+        tls.under_way_count += 1
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.start_handshake(self._let_in(client, peer_host, wait_s))
+
+    async def _let_in(self, client: Socket, peer_host: str, wait_s: float) -> None:
+        tls, loop = self._tls, self._server.loop
+        try:
+            if wait_s > 0:
+                # The handshake's bytes wait in the socket.
+                await asyncio.sleep(wait_s)
+            await loop.connect_accepted_socket(
+                lambda: TlsConnection(self._server, self._listener, self._logins, tls),
+                client,
+                ssl=tls.context,
+                ssl_handshake_timeout=tls.settings.handshake_s_max,
+            )
+        except OSError as error:
+            tls.failed(peer_host, error, loop.time())
+            client.close()
+            return
+        except BaseException:
+            client.close()
+            raise
+        finally:
+            tls.under_way_count -= 1
+        tls.handshakes_count += 1
+
+
+def _addresses(host: str, port: int) -> Sequence[tuple[int, tuple[str, int]]]:
+    """What to listen on; without a host, all interfaces, by both versions of IP where there are both."""
+    if host:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return [(family, (str(address[0]), port)) for family, _, _, _, address in found]
+    both = [(int(socket.AF_INET), ("0.0.0.0", port))]
+    if socket.has_dualstack_ipv6():
+        both.append((int(socket.AF_INET6), ("::", port)))
+    return both
