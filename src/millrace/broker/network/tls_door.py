@@ -45,7 +45,7 @@ class TlsConnection(Connection):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self.is_held or self.login is not None:
+        if self.login is not None:
             # Where clients log in, it is the login that counts.
             return
         try:

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from millrace.broker.handlers import APIS
+from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.server import Server, ServerLimits
 from millrace.broker.network.tls_listener import TlsListener
@@ -29,9 +30,7 @@ from tests.unit.broker.network.client import frame
 LIMITS = ServerLimits(
     frame_bytes_max=1 << 20,
     request_memory_bytes=1 << 24,
-    connections_max=100,
-    connections_per_ip_max=100,
-    connections_per_ip_overrides={},
+    connections=ConnectionLimits(connections_max=100, per_ip_max=100),
     idle_timeout_s=60.0,
     frame_timeout_s=10.0,
 )
