@@ -42,8 +42,8 @@ $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.installed-cluster: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and an etcd into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt --editable '.[cluster]'
-	@touch $@ $(VENV)/.installed-run
+	@$(PIP) install --constraint constraints.txt --editable '.[cluster,security]'
+	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-security
 
 $(VENV)/.installed-security: $(INPUTS) | $(BIN)/python
 	@echo "Installing Millrace and what makes certificates into $(VENV) ..."
@@ -63,7 +63,7 @@ run-secure: $(VENV)/.installed-security ## the same with TLS, logins and permiss
 	@test -e "$(SECRETS)/broker.toml" || $(BIN)/millrace secure init "$(SECRETS)" --listen "$(LISTEN)"
 	@exec $(BIN)/millrace serve --config "$(SECRETS)/broker.toml" $(ARGS)
 
-cluster: $(VENV)/.installed-cluster ## start an etcd and three brokers, until Ctrl-C (BROKERS=, CLUSTER=directory, ARGS=)
+cluster: $(VENV)/.installed-cluster ## start an etcd and three brokers, until Ctrl-C (BROKERS=, CLUSTER=directory, ARGS=--secure)
 	@exec $(BIN)/millrace cluster up --foreground --brokers $(BROKERS) --data-dir "$(CLUSTER)" $(ARGS)
 
 test: $(VENV)/.installed-dev ## run every test, in a quarter of an hour (ARGS="-k name")

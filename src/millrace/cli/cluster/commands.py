@@ -64,6 +64,13 @@ def cluster() -> None:
     help="Brokers listen on P, P+1, ...; their metrics on P+100, P+101, ...; etcd on P+200 and P+201.",
 )
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all brokers.")
+@click.option(
+    "--secure",
+    "is_secured",
+    is_flag=True,
+    help="With TLS, logins between brokers and of clients, and permissions. Settings for clients are in "
+    "DIR/security.",
+)
 @click.option("--foreground", is_flag=True, help="Stay, and stop all of it in order with Ctrl-C or SIGTERM.")
 def up(
     broker_count: int,
@@ -71,12 +78,13 @@ def up(
     directory: Path,
     base_port: int,
     settings: tuple[str, ...],
+    is_secured: bool,
     foreground: bool,
 ) -> None:
     """Start an etcd and brokers. They go on when this command ends, unless --foreground is given.
 
     If the directory has a cluster already, this starts what is down of it with the settings that it had;
-    --brokers, --workers-per-host and --base-port do not change it.
+    --brokers, --workers-per-host, --base-port and --secure do not change it.
     """
     from millrace.cli.cluster.local_cluster import LocalCluster, plan_nodes
 
@@ -89,7 +97,15 @@ def up(
         directory.mkdir(parents=True, exist_ok=True)
         nodes = plan_nodes(broker_count, base_port=base_port, workers_per_host=workers_per_host)
         # We keep an absolute path, so that the brokers are found from any directory.
-        local = LocalCluster(directory=directory.resolve(), base_port=base_port, nodes=nodes, settings=chosen)
+        local = LocalCluster(
+            directory=directory.resolve(),
+            base_port=base_port,
+            nodes=nodes,
+            settings=chosen,
+            is_secured=is_secured,
+        )
+        if is_secured:
+            local.make_security()
         local.save()
     local.directory = local.directory.resolve()
     if not foreground:
@@ -166,6 +182,8 @@ def _start(local: LocalCluster) -> None:
     log_line(f"started brokers {', '.join(map(str, started))}" if started else "all brokers run already")
     _show(local)
     click.echo(f"bootstrap servers: {','.join(node.address for node in local.nodes)}")
+    if local.is_secured:
+        click.echo(f"to log in: export MILLRACE_CLIENT_CONFIG={local.security_folder}/client.properties")
 
 
 def _stop(directory: Path) -> None:

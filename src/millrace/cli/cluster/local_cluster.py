@@ -22,7 +22,9 @@ from millrace.cli.cluster import local_processes
 from millrace.cli.cluster.etcd import etcd_command
 from millrace.cli.cluster.local_processes import LocalProcess
 from millrace.client.errors import ConnectionFailed
+from millrace.client.security import PLAINTEXT, SecurityOptions, read_security
 from millrace.core.errors import MillraceError
+from millrace.core.properties import parse_properties
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.metadata import MetadataRequest
 
@@ -32,6 +34,8 @@ ETCD_OFFSET: Final = 200
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 60.0
 METADATA_VERSION: Final = 12
+SECURITY_FOLDER: Final = "security"
+CERTIFICATE_DAYS: Final = 365
 _SERVE: Final = "from millrace.cli.main import main; main()"
 
 
@@ -67,6 +71,12 @@ class LocalCluster:
     nodes: list[Node]
     etcd: LocalProcess | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    is_secured: bool = False
+    """Whether brokers and clients log in, over TLS, with what is in `security_folder`."""
+
+    @property
+    def security_folder(self) -> Path:
+        return self.directory / SECURITY_FOLDER
 
     @property
     def etcd_port(self) -> int:
@@ -90,6 +100,7 @@ class LocalCluster:
             "base_port": self.base_port,
             "etcd": None if self.etcd is None else asdict(self.etcd),
             "settings": self.settings,
+            "is_secured": self.is_secured,
             "nodes": [asdict(node) for node in self.nodes],
         }
         path = self.state_file(self.directory)
@@ -110,6 +121,7 @@ class LocalCluster:
                 nodes=[_node_of(record) for record in document["nodes"]],
                 etcd=_process_of(document["etcd"]),
                 settings=document["settings"],
+                is_secured=document.get("is_secured", False),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ClusterError(f"{path} is not what `millrace cluster up` wrote: {error!r}") from error
@@ -130,9 +142,36 @@ class LocalCluster:
             if (self.directory / name).exists():
                 shutil.rmtree(self.directory / name)
             (self.directory / f"{name}.out").unlink(missing_ok=True)
+        if self.is_secured:
+            shutil.rmtree(self.security_folder, ignore_errors=True)
         self.state_file(self.directory).unlink()
         if not any(self.directory.iterdir()):
             self.directory.rmdir()
+
+    # Security.
+
+    def make_security(self) -> None:
+        """Make an authority, a certificate for this machine, and users: one for the brokers, and `admin`."""
+        from millrace.cli.secure.commands import make_all
+        from millrace.cli.secure.settings_files import Place
+
+        first = self.nodes[0].address
+        servers = ",".join(node.address for node in self.nodes)
+        place = Place(
+            directory=self.security_folder,
+            listen=first,
+            advertised=first,
+            data=self.directory / "broker-1",
+            servers=servers,
+        )
+        make_all(place, "admin", (HOST, "localhost"), CERTIFICATE_DAYS)
+
+    def security(self) -> SecurityOptions:
+        """How the first user logs in."""
+        if not self.is_secured:
+            return PLAINTEXT
+        file = self.security_folder / "client.librdkafka.properties"
+        return read_security(parse_properties(file.read_text(encoding="utf-8")))
 
     # Starting.
 
@@ -194,7 +233,13 @@ class LocalCluster:
             **self.settings,
         }
         words = [sys.executable, "-c", _SERVE, "serve"]
-        words += ["--data-dir", str(self.directory / f"broker-{node.node_id}"), "--listen", node.address]
+        words += ["--data-dir", str(self.directory / f"broker-{node.node_id}")]
+        if self.is_secured:
+            # The file has all that is secret: arguments can be read by everybody on the machine.
+            words += ["--config", str(self.security_folder / "broker.toml")]
+            settings["listeners"] = settings["advertised.listeners"] = f"SASL_SSL://{node.address}"
+        else:
+            words += ["--listen", node.address]
         for name, value in settings.items():
             words += ["--set", f"{name}={value}"]
         return words
@@ -240,7 +285,7 @@ def standings(cluster: LocalCluster) -> tuple[dict[int, Standing], int, int]:
         if not node.is_running:
             continue
         try:
-            connection = Connection(HOST, node.port, 5.0)
+            connection = Connection(HOST, node.port, 5.0, cluster.security())
         except ConnectionFailed:
             continue
         try:

@@ -7,6 +7,7 @@ import re
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ import click
 
 if TYPE_CHECKING:
     from millrace.cli.secure.certificates import Pair
-    from millrace.cli.secure.settings_files import Login
+    from millrace.cli.secure.settings_files import Login, Place
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 PASSWORD_BYTES: Final = 24
@@ -69,7 +70,7 @@ def init(
     clients alone.
     """
     from millrace.cli.secure import certificates
-    from millrace.cli.secure.settings_files import BROKER_USER, Login, Place
+    from millrace.cli.secure.settings_files import BROKER_USER, Place
 
     certificates.require_package()
     if not _NAME.fullmatch(user) or user == BROKER_USER:
@@ -80,17 +81,25 @@ def init(
         advertised=_advertised(listen, hosts),
         data=(data_dir or directory / "data").resolve(),
     )
+    make_all(place, user, _all_hosts(hosts, listen), days)
+    _tell(directory, user)
+
+
+def make_all(place: Place, user: str, hosts: Sequence[str], days: int) -> None:
+    """The authority, the broker's certificate for these hosts, the users and all settings."""
+    from millrace.cli.secure import certificates, settings_files
+    from millrace.cli.secure.settings_files import BROKER_USER, Login
+
+    certificates.require_package()
     _make_directory(place.directory)
     now = _now()
     authority = certificates.make_authority("Millrace authority", now)
-    broker = certificates.make_certificate(authority, BROKER_USER, _all_hosts(hosts, listen), now, days)
+    broker = certificates.make_certificate(authority, BROKER_USER, list(hosts), now, days)
     admin, between = (Login(name, secrets.token_urlsafe(PASSWORD_BYTES)) for name in (user, BROKER_USER))
     _write(place.authority, authority.certificate)
     _write(place.authority_key, authority.key)
     _write(place.broker_store, broker.together)
     _write(place.first_users, _first_users(admin, between))
-    from millrace.cli.secure import settings_files
-
     texts = {
         "broker.toml": settings_files.broker_settings(
             place, user, between, secrets.token_urlsafe(PASSWORD_BYTES)
@@ -101,7 +110,6 @@ def init(
     }
     for name, text in texts.items():
         _write(place.directory / name, text.encode())
-    _tell(directory, user)
 
 
 @secure.group(help="Renew certificates, and make them for clients.", no_args_is_help=True)

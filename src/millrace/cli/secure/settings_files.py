@@ -35,6 +35,8 @@ class Place:
     advertised: str
     """How clients reach it."""
     data: Path
+    servers: str = ""
+    """The brokers that clients try first, where there are several."""
 
     @property
     def authority(self) -> Path:
@@ -80,7 +82,7 @@ def java_properties(place: Place, login: Login) -> str:
     """`client.properties`, which the command line takes as well."""
     return _properties(
         {
-            "bootstrap.servers": place.advertised,
+            "bootstrap.servers": place.servers or place.advertised,
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": MECHANISM,
             "sasl.jaas.config": login.jaas(),
@@ -92,7 +94,7 @@ def java_properties(place: Place, login: Login) -> str:
 
 def librdkafka_settings(place: Place, login: Login) -> dict[str, str]:
     return {
-        "bootstrap.servers": place.advertised,
+        "bootstrap.servers": place.servers or place.advertised,
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": MECHANISM,
         "sasl.username": login.user,
