@@ -6,6 +6,7 @@ their tenant alone, and see no others.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -43,6 +44,9 @@ from millrace.wire.messages.describe_acls import (
 NONE_TO_DESCRIBE: Final = "No Authorizer is configured on the broker"
 NONE_TO_CHANGE: Final = "No Authorizer is configured."
 
+SHOWN_PER_TURN: Final = 2_000
+"""After so many permissions other work of the loop gets its turn."""
+
 Refusal: TypeAlias = tuple[ErrorCode, str]
 _NOT_ALLOWED: Final[Refusal] = (
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -62,7 +66,9 @@ async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> De
         # Kafka finds nothing, and says nothing else.
         return DescribeAclsResponse()
     resources: dict[tuple[ResourceType, str, PatternType], DescribeAclsResource] = {}
-    for acl in found:
+    for place, acl in enumerate(found, 1):
+        if place % SHOWN_PER_TURN == 0:
+            await asyncio.sleep(0)
         if not concerns(acl):
             continue
         resource = resources.setdefault(

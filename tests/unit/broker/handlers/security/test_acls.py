@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from millrace.broker.handlers.security.acls import SHOWN_PER_TURN, describe_acls
+from millrace.broker.network.context import RequestContext
 from millrace.security.acls.binding import Acl, Operation, PatternType, Permission, ResourceType
+from millrace.security.acls.decisions import Decisions
 from millrace.security.acls.filters import EVERYTHING, AclFilter
 from millrace.security.principals import NOBODY, Identity
 from millrace.security.tenants import Tenant
@@ -14,7 +18,7 @@ from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from millrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from millrace.wire.messages.describe_acls import DescribeAclsRequest
-from tests.unit.broker.handlers.broker import Broker
+from tests.unit.broker.handlers.broker import DIALLED, Broker
 from tests.unit.broker.handlers.security.people import ALICE, BOB, ROOT, on_cluster
 from tests.unit.security.acls.models import acl
 
@@ -183,3 +187,28 @@ def test_administrators_of_a_tenant_see_and_set_permissions_of_theirs_alone(guar
     # A member of a tenant administers nothing.
     assert create(guarded, mine, who=BOB) == [(REFUSED, REFUSED.message)]
     assert ask(guarded, who=BOB).error_code == REFUSED
+
+
+def test_others_get_their_turn_while_many_permissions_are_shown(guarded: Broker) -> None:
+    many = [acl(f"topic-{number}") for number in range(2 * SHOWN_PER_TURN)]
+    guarded.allow(*many)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def describe() -> int:
+        counting = asyncio.get_running_loop().create_task(count())
+        decisions = Decisions(guarded.services.access, ROOT, DIALLED.peer_host)
+        context = RequestContext(3, "test", DIALLED, guarded.services, decisions)
+        named = AclFilter(principal="User:me", name=None)
+        response = await describe_acls(context, DescribeAclsRequest(**fields(named)))
+        counting.cancel()
+        return len(response.resources)
+
+    assert guarded.run(describe()) == len(many)
+    # Twice while they are looked for, and twice while the answer is made.
+    assert turns >= 4
