@@ -107,7 +107,10 @@ def test_no_secret_of_a_broker_is_ever_shown(tmp_path: Path) -> None:
     own = "listener.name.plaintext.plain.sasl.jaas.config"
     secrets = [name for name, setting in BROKER_SETTINGS.items() if setting.sensitive]
     assert "delegation.token.secret.key" in secrets
-    settings = {name: f"hush {place}" for place, name in enumerate((*secrets, own))}
+    settings = {
+        name: f'Module required user_a="hush {place}";' if name.endswith("jaas.config") else f"hush {place}"
+        for place, name in enumerate((*secrets, own))
+    }
     broker = Broker(tmp_path / "data", {**settings, "connections.max.reauth.ms": "3600000"})
     broker.start()
     try:
