@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from millrace.broker.handlers.fetch.serving import Fetch
 from millrace.broker.handlers.produce.refused_batches import RefusedBatches
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
@@ -22,6 +23,8 @@ from millrace.log.partition import isolation
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.repair import mending
 from millrace.log.segments import scanning
+from millrace.security.acls.authorizer import Authorizer
+from millrace.security.acls.decisions import Access
 from millrace.sim.run import run_scenario
 from millrace.sim.scenarios import BY_NAME
 from millrace.sim.volume import SimVolume
@@ -155,3 +158,24 @@ def test_mending_without_what_batches_say_of_transactions_is_found(monkeypatch: 
     monkeypatch.setattr(mending, "bring_back_state", bring_back_nothing)
     found = condemned_for("C-F7-marker", seconds=60)
     assert "aborted read" in found, found
+
+
+def test_deciding_by_old_permissions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Access.replace
+
+    def replace_once(access: Access, authorizer: Authorizer | None) -> None:
+        if access.authorizer is None or len(access.authorizer.acls) < 4:
+            original(access, authorizer)
+
+    monkeypatch.setattr(Access, "replace", replace_once)
+    found = condemned_for("permissions", seconds=30)
+    assert "served without permission" in found, found
+
+
+def test_leaving_those_alone_who_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait_on(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr(Fetch, "permissions_changed", wait_on)
+    found = condemned_for("permissions", seconds=60)
+    assert "served without permission" in found, found
