@@ -28,6 +28,7 @@ RECORDS: Final[Mapping[str, Mapping[int, int]]] = {
     "standard": {100: 5_000_000, 1_000: 1_000_000},
     "quick": {100: 1_500_000, 1_000: 300_000},
     "smoke": {100: 20_000, 1_000: 5_000},
+    "counted": {100: 20_000, 1_000: 5_000},
 }
 PARTITIONS: Final = 2
 FILL_BATCH_BYTES: Final = 65_536

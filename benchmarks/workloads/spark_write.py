@@ -16,8 +16,9 @@ RECORDS: Final[Mapping[str, Mapping[int, int]]] = {
     "standard": {100: 1_000_000, 1_000: 150_000},
     "quick": {100: 400_000, 1_000: 80_000},
     "smoke": {100: 10_000, 1_000: 2_000},
+    "counted": {100: 10_000, 1_000: 2_000},
 }
-TURNS: Final = {"standard": 3, "quick": 2, "smoke": 1}
+TURNS: Final = {"standard": 3, "quick": 2, "smoke": 1, "counted": 1}
 PARTITIONS: Final = 4
 TASKS: Final = 4
 EPOCHS: Final = 8

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.brokers import BrokerFactory, System
 from benchmarks.compare import Change, changes, counted, judged_workloads, judgement, write_files
 from benchmarks.metrics import Metric, Sample
-from benchmarks.profiles import SMOKE
+from benchmarks.profiles import COUNTED, SMOKE
 from benchmarks.summary import Better
 
 CPU = Metric(key="requests.cpu", title="requests: CPU", unit="µs/req", better=Better.LOWER)
@@ -58,10 +58,11 @@ def test_only_cpu_time_is_judged_and_three_in_a_hundred_are_allowed() -> None:
 
 
 def test_workloads_that_tell_no_cpu_time_of_a_broker_are_left_out_unless_named() -> None:
-    shared, clustered, solo = judged_workloads(None, SMOKE, ())
-    names = {each.name for each in [*shared, *clustered]} | {each.name for each in solo}
-    assert {"requests", "group-commit", "cluster-produce", "group-idle"} <= names
-    assert not {"spark-read", "failover", "startup"} & names
+    for profile in (SMOKE, COUNTED):
+        shared, clustered, solo = judged_workloads(None, profile, ())
+        names = {each.name for each in [*shared, *clustered]} | {each.name for each in solo}
+        assert {"requests", "group-commit", "cluster-produce", "group-idle"} <= names
+        assert not {"spark-read", "failover", "startup"} & names
 
     _, _, solo = judged_workloads(None, SMOKE, ("failover",))
     assert [each.name for each in solo] == ["failover"]
