@@ -14,6 +14,7 @@ import pytest
 from millrace.pipeline.declared.run.drivers import DRIVERS
 from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic, unique_name
+from tests.pipeline.shared_classes import end, share_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _only_millrace(against: str) -> None:
     if against != "millrace":
         pytest.skip("pipelines are Millrace's own")
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _shared_classes() -> None:
+    """JVMs are started a dozen times here; what they load is the same each time."""
+    from millrace.pipeline.errors import SparkUnavailable
+    from millrace.pipeline.spark.session import require_spark
+
+    with contextlib.suppress(SparkUnavailable):
+        require_spark()
+        share_classes()
 
 
 # Not for the whole session: what Spark leaves to the garbage collector must not meet the tests behind these.
@@ -92,16 +104,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, extra_jars: frozenset[str]) 
     yield session
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        from pyspark import SparkContext
-
-        gateway = session.sparkContext._gateway
-        session.stop()
-        if gateway is not None:
-            gateway.shutdown()
-            # The JVM ends when the pipe to its standard input does.
-            gateway.proc.stdin.close()
-            gateway.proc.wait(60)
-            SparkContext._gateway = SparkContext._jvm = None
+        end(session)
         gc.collect()
 
 
