@@ -42,7 +42,7 @@ def altered_role(name: str, present: Role | None, alterations: Sequence[Alterati
     _check_names(alterations, ROLE_SETTINGS, "role")
     for _, operation, value in alterations:
         if operation is AlterOperation.SET:
-            return Role(name, split(_value(MEMBERS, value)))
+            return Role(name, _principals(_value(MEMBERS, value)))
         if present is None:
             raise UnknownRole(name)
         return None if operation is _REMOVES else Role(name, _changed(present.members, operation, value))
@@ -118,7 +118,7 @@ def _altered_once(tenant: Tenant, alteration: Alteration) -> Tenant:
 def _changed(present: tuple[str, ...], operation: AlterOperation, value: str | None) -> tuple[str, ...]:
     if operation is _REMOVES:
         return ()
-    named = split(_value("a list", value))
+    named = _principals(_value("a list", value))
     match operation:
         case AlterOperation.SET:
             return named
@@ -126,6 +126,15 @@ def _changed(present: tuple[str, ...], operation: AlterOperation, value: str | N
             return tuple(dict.fromkeys((*present, *named)))
         case AlterOperation.SUBTRACT:
             return tuple(principal for principal in present if principal not in named)
+
+
+def _principals(value: str) -> tuple[str, ...]:
+    principals = split(value)
+    for principal in principals:
+        if principal.endswith("\\"):
+            # In a list it would take the semicolon behind it for a part of its name.
+            raise ContradictoryRequest(f"{principal}: a name in a list cannot end with a backslash")
+    return principals
 
 
 def _value(name: str, value: str | None) -> str:

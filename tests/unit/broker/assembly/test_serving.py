@@ -13,7 +13,13 @@ import pytest
 
 from millrace.broker.assembly.coordinators import Coordinators
 from millrace.broker.assembly.ground import Ground
-from millrace.broker.assembly.serving import build_server, build_services, listen, start_upkeep
+from millrace.broker.assembly.serving import (
+    build_server,
+    build_services,
+    listen,
+    start_token_sweep,
+    start_upkeep,
+)
 from millrace.broker.assembly.storage import build_storage, open_directories
 from millrace.broker.config.config import load
 from millrace.broker.handlers.services import Services
@@ -88,6 +94,20 @@ def test_every_listener_gets_its_port_or_the_start_ends(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfig, match="listeners"):
             await listen(taken, server_of(taken), {}, {})
         await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_tokens_are_swept_up_where_there_can_be_any(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with background() as tasks:
+            before = len(tasks)
+            without = ground_of(tmp_path, background=tasks)
+            start_token_sweep(without, services_of(without))
+            assert len(tasks) == before
+            with_key = ground_of(tmp_path, {"delegation.token.secret.key": "key"}, background=tasks)
+            start_token_sweep(with_key, services_of(with_key))
+            assert len(tasks) == before + 1
 
     asyncio.run(main())
 

@@ -60,6 +60,8 @@ def test_a_role_that_is_not_there_is_made_by_setting_alone(alterations: list[Alt
         ([*members(APPEND, "User:a"), *members(SUBTRACT, "User:b")], ContradictoryRequest),
         (members(SET, None), ContradictoryRequest),
         (members(APPEND, None), ContradictoryRequest),
+        (members(APPEND, "User:b;User:a\\"), ContradictoryRequest),
+        (members(SET, "User:a\\"), ContradictoryRequest),
         ([change("prefix", "x")], InvalidConfig),
         ([change("member", "x")], InvalidConfig),
     ],

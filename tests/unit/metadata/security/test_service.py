@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from millrace.metadata.commands import Policy
+from millrace.metadata.commands import Alteration as SettingAlteration
+from millrace.metadata.commands import AlterOperation, Policy
 from millrace.metadata.errors import (
     InvalidSecurityChange,
     RoleExists,
@@ -18,7 +19,7 @@ from millrace.metadata.errors import (
     UnknownTenant,
 )
 from millrace.metadata.security import service
-from millrace.metadata.security.commands import AlterCredentials
+from millrace.metadata.security.commands import AlterCredentials, AlterRole, AlterTenant
 from millrace.metadata.service import Metadata
 from millrace.security.acls.binding import InvalidAcl, Operation, PatternType
 from millrace.security.acls.filters import EVERYTHING, AclFilter, InvalidAclFilter
@@ -209,5 +210,40 @@ def test_tenants_made_at_once_by_two_brokers_share_no_names() -> None:
             refused = [outcome for outcome in outcomes if outcome is not None]
             assert [type(outcome) for outcome in refused] == [InvalidSecurityChange]
             assert len(one.image.security.tenants) == 1
+
+    run(body())
+
+
+def test_settings_of_roles_and_tenants_are_changed_by_several_brokers_at_once() -> None:
+    async def body() -> None:
+        store = MemoryStore()
+        async with running(store) as one, running(store) as other:
+            made = [SettingAlteration("prefix", AlterOperation.SET, "t.")]
+            empty = [SettingAlteration("members", AlterOperation.SET, "")]
+            outcomes = await one.security.alter_settings([AlterTenant("t", made), AlterRole("r", empty)])
+            assert outcomes == [None, None]
+            while "t" not in other.image.security.tenants.tenants:
+                await asyncio.sleep(0)
+            added = [
+                [SettingAlteration("members", AlterOperation.APPEND, f"User:{number}")] for number in range(8)
+            ]
+            await asyncio.gather(
+                *(
+                    metadata.security.alter_settings([AlterTenant("t", more), AlterRole("r", more)])
+                    for metadata, more in zip([one, other] * 4, added, strict=True)
+                )
+            )
+            while one.image.revision != other.image.revision:
+                await asyncio.sleep(0)
+            everybody = [f"User:{number}" for number in range(8)]
+            security = one.image.security
+            assert sorted(security.tenants.tenants["t"].members) == everybody
+            assert sorted(security.roles.roles["r"].members) == everybody
+            gone = [SettingAlteration("prefix", AlterOperation.DELETE, None)]
+            assert await other.security.alter_settings([AlterTenant("t", gone)], validate_only=True) == [None]
+            assert len(other.image.security.tenants) == 1
+            assert await other.security.alter_settings([AlterTenant("t", gone)]) == [None]
+            (again,) = await other.security.alter_settings([AlterTenant("t", gone)])
+            assert isinstance(again, UnknownTenant)
 
     run(body())
