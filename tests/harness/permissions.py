@@ -22,6 +22,12 @@ from millrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from millrace.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from millrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -32,10 +38,16 @@ from millrace.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from millrace.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from millrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millrace.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from millrace.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from millrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from millrace.wire.messages.delete_groups import DeleteGroupsRequest
 from millrace.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -43,6 +55,8 @@ from millrace.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from millrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from millrace.wire.messages.describe_acls import DescribeAclsRequest
+from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from millrace.wire.messages.describe_cluster import DescribeClusterRequest
 from millrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from millrace.wire.messages.describe_groups import DescribeGroupsRequest
@@ -53,6 +67,10 @@ from millrace.wire.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
 )
 from millrace.wire.messages.describe_transactions import DescribeTransactionsRequest
+from millrace.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from millrace.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from millrace.wire.messages.end_txn import EndTxnRequest
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -407,6 +425,7 @@ def _cases() -> Iterator[Case]:
     yield from _topic_cases()
     yield from _transaction_cases()
     yield from _cluster_cases()
+    yield from _security_cases()
 
 
 def _list_offsets(name: str) -> Callable[[bytes], object]:
@@ -805,6 +824,104 @@ def _cluster_cases() -> Iterator[Case]:
         1,
         lambda _: ListConfigResourcesRequest(resource_types=[TOPIC_RESOURCE]),
         ((CL(DC),),),
+    )
+
+
+STRANGER: Final = "somebody-whom-nobody-knows"
+
+
+def _security_cases() -> Iterator[Case]:
+    key = ApiKey
+    yield Case(
+        "describe permissions",
+        key.DESCRIBE_ACLS,
+        3,
+        lambda _: DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter=f"User:{STRANGER}",
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        ),
+        ((CL(D),),),
+    )
+    yield Case(
+        "create permissions",
+        key.CREATE_ACLS,
+        3,
+        # It has no name, and is refused for that once its sender may do this.
+        lambda _: CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=2,
+                    resource_pattern_type=3,
+                    principal=f"User:{STRANGER}",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                )
+            ]
+        ),
+        ((CL(A),),),
+    )
+    yield Case(
+        "delete permissions",
+        key.DELETE_ACLS,
+        3,
+        lambda _: DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=1,
+                    resource_name_filter=None,
+                    pattern_type_filter=1,
+                    principal_filter=f"User:{STRANGER}",
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                )
+            ]
+        ),
+        ((CL(A),),),
+    )
+    yield Case(
+        "describe quotas",
+        key.DESCRIBE_CLIENT_QUOTAS,
+        1,
+        lambda _: DescribeClientQuotasRequest(),
+        ((CL(DC),),),
+    )
+    yield Case(
+        "alter quotas",
+        key.ALTER_CLIENT_QUOTAS,
+        1,
+        lambda _: AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequestEntryData(
+                    entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=STRANGER)],
+                    ops=[OpData(key="producer_byte_rate", value=1000.0)],
+                )
+            ],
+            validate_only=True,
+        ),
+        ((CL(AC),),),
+    )
+    yield Case(
+        "describe passwords",
+        key.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda _: DescribeUserScramCredentialsRequest(users=[UserName(name=STRANGER)]),
+        ((CL(D),),),
+    )
+    yield Case(
+        "alter passwords",
+        key.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda _: AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name=STRANGER, mechanism=1)]
+        ),
+        ((CL(A),),),
     )
 
 
