@@ -281,7 +281,7 @@ def _print_messages(
         wanted = BATCH_MESSAGES if max_messages is None else min(BATCH_MESSAGES, max_messages - count)
         for received in _next_batch(consumer, wanted):
             number = received.partition()
-            if number not in stops:
+            if number not in stops or _is_about_the_group(received):
                 continue
             if _is_at_end(received):
                 stop = stops[number]
@@ -316,6 +316,15 @@ def _finish(consumer: Consumer, topic: str, number: int, stops: dict[int, int | 
     del stops[number]
     if stops:
         consumer.incremental_unassign([TopicPartition(topic, number)])
+
+
+def _is_about_the_group(received: Received) -> bool:
+    """librdkafka looks for the coordinator of the group that it must be told, and which we neither join nor
+    commit to: who may read a topic needs no permission for it."""
+    from confluent_kafka import KafkaError
+
+    error = received.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def _is_at_end(received: Received) -> bool:

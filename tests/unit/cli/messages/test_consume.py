@@ -175,6 +175,11 @@ def test_a_topic_that_is_not_there_is_told_and_never_created() -> None:
     assert result.output == "Error: no such topic: nowhere\n"
 
 
+def test_reading_needs_no_permission_for_a_group(consumer: Consumer) -> None:
+    consumer.failure = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not allowed")
+    assert run("-p", "1").stdout == "1:0\n1:1\n1:2\n"
+
+
 def test_an_error_of_a_partition_ends_the_command(consumer: Consumer) -> None:
     consumer.failure = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
     result = run("-p", "1")
