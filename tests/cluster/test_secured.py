@@ -14,8 +14,9 @@ import confluent_kafka
 import pytest
 
 from millrace.client.blocking_connection import BlockingConnection
-from millrace.client.errors import ConnectionClosed
+from millrace.client.errors import ConnectionClosed, ConnectionFailed
 from millrace.client.security import read_security
+from millrace.client.tls import TlsOptions
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -115,7 +116,7 @@ def by_scram(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "listener.name.inside.connections.max.reauth.ms": "2000",
     }
     directory = tmp_path_factory.mktemp("by-scram")
-    with running(directory, inside, protocol="SASL_PLAINTEXT", between="SASL_PLAINTEXT") as cluster:
+    with running(directory, inside, protocol="SASL_SSL", between="SASL_SSL") as cluster:
         yield cluster
 
 
@@ -138,8 +139,13 @@ def test_before_a_login_nothing_is_served_between_brokers(
     by_scram: Cluster, api_key: int, version: int, message: object
 ) -> None:
     """S12: the connection is closed without an answer."""
+    security = read_security(by_scram.client)
     connection = BlockingConnection(
-        "127.0.0.1", inside_port(by_scram.brokers[1]), client_id="stranger", timeout_s=10
+        "127.0.0.1",
+        inside_port(by_scram.brokers[1]),
+        client_id="stranger",
+        timeout_s=10,
+        tls=security.tls_context(),
     )
     with pytest.raises(ConnectionClosed):
         connection.ask(api_key, version, message)
@@ -152,8 +158,11 @@ def test_a_user_who_is_no_broker_does_nothing_that_brokers_do(by_scram: Cluster)
     by_scram.create_topic(topic)
     before = by_scram.partitions(topic)
     leader = by_scram.brokers[before[0].leader]
-    security = read_security(scram_client("SASL_PLAINTEXT", "mallory", USERS["mallory"]))
-    connection = BlockingConnection("127.0.0.1", inside_port(leader), client_id="m", timeout_s=10)
+    login = {"sasl.username": "mallory", "sasl.password": USERS["mallory"]}
+    security = read_security(by_scram.client | login)
+    connection = BlockingConnection(
+        "127.0.0.1", inside_port(leader), client_id="m", timeout_s=10, tls=security.tls_context()
+    )
     connection.open_with("mallory", security)
     place = WritableTxnMarkerTopic(name=topic, partition_indexes=[0])
     marker = WritableTxnMarker(producer_id=1, transaction_result=True, topics=[place])
@@ -171,3 +180,24 @@ def test_a_user_who_is_no_broker_does_nothing_that_brokers_do(by_scram: Cluster)
     assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED], answer
     connection.close()
     assert by_scram.partitions(topic) == before
+
+
+def test_brokers_with_certificates_lose_a_leader_and_go_on(tmp_path: Path) -> None:
+    """No password anywhere between them: their principal is the name in the certificate."""
+    inside = {"listener.name.inside.ssl.client.auth": "required"}
+    with running(tmp_path, inside, protocol="SASL_SSL", between="SSL") as cluster:
+        lose_the_leader(cluster)
+        other = Authority(tmp_path / "other", "Somebody Else")
+        stranger = other.identity("broker")
+        tls = TlsOptions(
+            ca_file=cluster.client["ssl.ca.location"], certificate_file=str(stranger.both_file)
+        ).context()
+        # In TLS 1.3 a client learns of the refusal when it asks for something.
+        connection = BlockingConnection(
+            "127.0.0.1", inside_port(cluster.brokers[1]), client_id="s", timeout_s=10, tls=tls
+        )
+        try:
+            with pytest.raises(ConnectionFailed):
+                connection.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+        finally:
+            connection.close()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from millrace.client.security import read_security
+from millrace.core.properties import parse_properties
 from tests.harness.etcd import lasting_port
 from tests.harness.millrace import MILLRACE, run_millrace
 from tests.harness.process import eventually
@@ -138,3 +140,37 @@ def test_a_cluster_in_the_foreground_lives_as_long_as_its_command(commands: Comm
     assert commands.status()[1]["state"] == "down"
     written = (commands.directory / "broker-1.out").read_text()
     assert "stopped" in written
+
+
+def test_a_secured_cluster_is_used_with_the_settings_that_it_leaves(commands: Commands) -> None:
+    """And by nobody without them. One of its brokers is lost meanwhile."""
+    words = ("--brokers", "3", "--base-port", str(commands.base_port), "--secure")
+    shown = commands.run("up", *words)
+    security = commands.directory / "security"
+    assert f"MILLRACE_CLIENT_CONFIG={security}/client.properties" in shown
+    assert [state["state"] for state in commands.status().values()] == ["running"] * 3
+    login = ("--command-config", str(security / "client.properties"))
+
+    def millrace(*words: str, stdin: str = "") -> str:
+        done = run_millrace(*words, *login, timeout_s=DEADLINE_S, stdin=stdin)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    millrace("topic", "create", "orders", "--partitions", "3", "--replication-factor", "3")
+    eventually(lambda: all(state["replicas_in_sync"] for state in commands.status().values()), DEADLINE_S)
+    millrace("produce", "orders", stdin="".join(f"order {number}\n" for number in range(100)))
+    commands.run("kill", "1")
+    found = millrace("consume", "orders")
+    assert sorted(found.splitlines()) == sorted(f"order {number}" for number in range(100))
+    server = f"127.0.0.1:{commands.base_port + 1}"
+    stranger = run_millrace("topic", "list", "-b", server, "--timeout", "2")
+    assert stranger.returncode != 0
+    password = read_security(
+        parse_properties((security / "client.librdkafka.properties").read_text())
+    ).password
+    assert password is not None
+    for state in commands.status().values():
+        if state["pid"] is not None:
+            assert password not in Path(f"/proc/{state['pid']}/cmdline").read_text()
+    for output in commands.directory.glob("*.out"):
+        assert password not in output.read_text()
