@@ -21,7 +21,7 @@ from benchmarks.profiles import QUICK, SMOKE, STANDARD, Profile
 from benchmarks.progress import Progress
 from benchmarks.report import Report, make_report, print_table, write_json, write_markdown
 from benchmarks.runner import Runner
-from benchmarks.workloads import cluster_workloads, shared_workloads, solo_workloads
+from benchmarks.workloads import cluster_workloads, secured_workloads, shared_workloads, solo_workloads
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
 from millrace.cli.cluster.etcd import EtcdMissing, find_etcd
 from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaUnavailable, locate
@@ -88,8 +88,10 @@ def _measure(
 ) -> Report:
     shared = [each for each in shared_workloads(factory.distribution) if not only or each.name in only]
     clustered = [each for each in cluster_workloads() if not only or each.name in only]
+    secured = [each for each in secured_workloads(factory.distribution) if not only or each.name in only]
     solo = [each for each in solo_workloads() if not only or each.name in only]
-    unknown = set(only) - {each.name for each in [*shared, *clustered]} - {each.name for each in solo}
+    known = {each.name for each in [*shared, *clustered, *secured]} | {each.name for each in solo}
+    unknown = set(only) - known
     if unknown:
         raise click.UsageError(f"no such workload here: {', '.join(sorted(unknown))}; see --list")
     if clustered and not _has_etcd():
@@ -105,7 +107,7 @@ def _measure(
     try:
         with Progress(console) as progress:
             runner = Runner(factory, profile, progress)
-            runner.run(shared, solo, clustered)
+            runner.run(shared, solo, clustered, secured)
     finally:
         factory.close()
     return make_report(
@@ -175,7 +177,8 @@ def _write_files(report: Report, results: Path, console: Console) -> None:
 
 
 def _list_workloads(console: Console) -> None:
-    workloads: list[SharedWorkload | SoloWorkload] = [*shared_workloads(KafkaDistribution(Path(), "java"))]
+    java = KafkaDistribution(Path(), "java")
+    workloads: list[SharedWorkload | SoloWorkload] = [*shared_workloads(java), *secured_workloads(java)]
     for each in [*workloads, *cluster_workloads(), *solo_workloads()]:
         console.print(f"{each.name:<20} {each.summary}", markup=False, highlight=False, soft_wrap=True)
 

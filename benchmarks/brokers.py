@@ -20,8 +20,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import clusters, frames
 from benchmarks.connection import Connection
 from benchmarks.processes import cpu_seconds, process_tree, resident_mb
+from benchmarks.secured import Secured, secured_in
 from benchmarks.servers import HOST, SHARED_SETTINGS, KafkaServer, MillraceServer, Server
-from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode
+from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaNode, free_port
 
 KEPT_LOGS: Final = PROJECT_ROOT / ".cache" / "benchmarks" / "logs"
 READY_TIMEOUT_S: Final = 180.0
@@ -52,8 +53,12 @@ class Broker:
     """One system in one directory, with what the workloads ask of it. Its topics have a replica on each of
     its brokers."""
 
-    def __init__(self, system: System, server: Server, directory: Path) -> None:
+    def __init__(
+        self, system: System, server: Server, directory: Path, secured: Secured | None = None
+    ) -> None:
         self.system = system
+        self.secured: Final = secured
+        """Its listener with TLS and logins, if it has one beside the plain one."""
         self.server = server
         self.directory = directory
         self.port = server.ports[0]
@@ -72,10 +77,19 @@ class Broker:
             if not self.server.is_running():
                 break
             if all(self._answers(port) for port in self.server.ports):
-                return time.perf_counter() - started
+                took_s = time.perf_counter() - started
+                self._make_user()
+                return took_s
             time.sleep(PROBE_INTERVAL_S)
         self.server.kill()
         raise BrokerFailed(f"{self.system} did not start; the end of its log:\n{self._log_tail()}")
+
+    def _make_user(self) -> None:
+        if self.secured is not None:
+            try:
+                self.secured.create_user(self._admin())
+            except KafkaException as error:
+                raise BrokerFailed(f"{self.system} cannot make a user: {error}") from error
 
     def stop(self) -> None:
         self.server.stop()
@@ -158,6 +172,12 @@ class Broker:
             raise BrokerFailed(f"{self.system} cannot tell the end of {topic}: {error}") from error
         finally:
             consumer.close()
+
+    def require_records(self, topic: str, expected: int) -> None:
+        """A rate counts only if every acknowledged record is there."""
+        found = self.record_count(topic)
+        if found != expected:
+            raise BrokerFailed(f"{self.system}: {topic} holds {found} records instead of {expected}")
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
@@ -246,6 +266,25 @@ class BrokerFactory:
             case System.MILLRACE | System.BEFORE:
                 server = MillraceServer(self._commands[system], self._settings, directory)
         return self._known(Broker(system, server, directory))
+
+    def create_secured(self, system: System) -> Broker:
+        """One broker with a second listener, for TLS and logins."""
+        directory = self._new_directory(system)
+        secured = secured_in(directory)
+        secured.write_certificates()
+        server: Server
+        match system:
+            case System.KAFKA:
+                assert self.distribution is not None, "Kafka is not available"
+                node = KafkaNode(self.distribution, directory, settings=SHARED_SETTINGS)
+                controller = {"CONTROLLER": f"{HOST}:{node.controller_port}"}
+                node.settings.update(secured.broker_settings(node.port, controller))
+                server = KafkaServer(node)
+            case System.MILLRACE | System.BEFORE:
+                port = free_port()
+                own = [f"{name}={value}" for name, value in secured.broker_settings(port).items()]
+                server = MillraceServer(self._commands[system], (*self._settings, *own), directory, port)
+        return self._known(Broker(system, server, directory, secured))
 
     def create_cluster(self, system: System) -> Broker:
         """Three brokers that replicate everything to each other, behind the face of one."""

@@ -16,8 +16,9 @@ from benchmarks.profiles import Profile
 from benchmarks.progress import Progress
 from benchmarks.workloads.base import WARM_UP_SCALE, Figures, SharedWorkload, SoloWorkload
 from benchmarks.workloads.latency import Latency
+from benchmarks.workloads.secured import SecuredLatency
 
-SENSITIVE: Final = frozenset({Latency.name})
+SENSITIVE: Final = frozenset({Latency.name, SecuredLatency.name})
 """Workloads that take seconds and measure parts of a millisecond: the other broker stands still meanwhile. A
 JVM that has nothing to do wakes up often enough to show in the slowest messages of its neighbour."""
 
@@ -63,12 +64,15 @@ class Runner:
         shared: Sequence[SharedWorkload],
         solo: Sequence[SoloWorkload],
         clustered: Sequence[SharedWorkload] = (),
+        secured: Sequence[SharedWorkload] = (),
     ) -> None:
-        self._progress.start(self.step_count([*shared, *clustered], solo))
+        self._progress.start(self.step_count([*shared, *clustered, *secured], solo))
         if shared:
             self._run_shared(shared, self._factory.create)
         if clustered:
             self._run_shared(clustered, self._factory.create_cluster)
+        if secured:
+            self._run_shared(secured, self._factory.create_secured)
         for workload in solo:
             self._run_solo(workload)
 

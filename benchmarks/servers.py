@@ -75,11 +75,15 @@ class KafkaServer:
 class MillraceServer:
     """One Millrace broker."""
 
-    def __init__(self, command: list[str], settings: Sequence[str], directory: Path) -> None:
-        port = free_port()
+    def __init__(
+        self, command: list[str], settings: Sequence[str], directory: Path, port: int | None = None
+    ) -> None:
+        """`port` where settings name it, too."""
+        port = port or free_port()
         self.ports = (port,)
         self._command = [*command, "serve", "--data-dir", str(directory / "data")]
-        self._command += ["--listen", f"{HOST}:{port}"]
+        if not any(setting.startswith("listeners=") for setting in settings):
+            self._command += ["--listen", f"{HOST}:{port}"]
         if not any(setting.startswith("metrics.listener=") for setting in settings):
             # The HTTP server stays on, at a port that is not in anybody's way.
             settings = (f"metrics.listener={HOST}:0", *settings)

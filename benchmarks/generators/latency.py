@@ -20,10 +20,9 @@ MESSAGE_BYTES: Final = 100
 
 
 def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
-    producer = Producer({"bootstrap.servers": arguments["bootstrap"], "acks": "all", "linger.ms": 0})
-    consumer = Consumer(
-        {"bootstrap.servers": arguments["bootstrap"], "group.id": "bench", "enable.auto.commit": False}
-    )
+    target = {"bootstrap.servers": arguments["bootstrap"], **arguments.get("client", {})}
+    producer = Producer({**target, "acks": "all", "linger.ms": 0})
+    consumer = Consumer({**target, "group.id": "bench", "enable.auto.commit": False})
     topic, value = arguments["topic"], os.urandom(MESSAGE_BYTES)
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:

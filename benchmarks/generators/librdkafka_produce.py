@@ -24,6 +24,7 @@ def generate(arguments: Mapping[str, Any]) -> dict[str, float]:
         "batch.size": str(arguments["batch_bytes"]),
         "queue.buffering.max.messages": "2000000",
         "queue.buffering.max.kbytes": str(arguments["queue_bytes"] // 1024),
+        **arguments.get("client", {}),
     }
     partitions = arguments.get("partitions", 1)
     producer = BatchProducer(settings, arguments["topic"], value, partitions)

@@ -1,4 +1,4 @@
-"""One module for each claim that is measured; these three lists are the only ones."""
+"""One module for each claim that is measured; these four lists are the only ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from benchmarks.workloads.partitions import Partitions
 from benchmarks.workloads.plain_consume import PlainConsume
 from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
 from benchmarks.workloads.requests import GoRequests, SingleRecordRequests
+from benchmarks.workloads.secured import (
+    SecuredConsume,
+    SecuredJava,
+    SecuredLatency,
+    SecuredLogins,
+    SecuredProduce,
+)
 from benchmarks.workloads.spark_read import SparkRead
 from benchmarks.workloads.spark_write import SparkWrite
 from benchmarks.workloads.startup import StartUp
@@ -43,6 +50,12 @@ def shared_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkl
 def cluster_workloads() -> list[SharedWorkload]:
     """Workloads like the shared ones, on three brokers of each system instead of one."""
     return [ClusterProduce(), ClusterLatency()]
+
+
+def secured_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkload]:
+    """Workloads on one broker with a listener for TLS and logins."""
+    java: list[SharedWorkload] = [SecuredJava(distribution)] if distribution else []
+    return [SecuredProduce(), SecuredConsume(), SecuredLatency(), SecuredLogins(), *java]
 
 
 def solo_workloads() -> list[SoloWorkload]:

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import ClassVar, Final
 
-from benchmarks.brokers import Broker, BrokerFailed
+from benchmarks.brokers import Broker
 from benchmarks.metrics import HALF, PRODUCE, Metric
 from benchmarks.processes import GeneratorFailed, run_bounded
 from benchmarks.profiles import Profile
@@ -62,7 +62,7 @@ class JavaProduce:
                 command = self._command(broker, topic, size, total, records // 4)
                 run = partial(run_bounded, command, timeout_s=TIMEOUT_S)
                 output, cpu_s = with_broker_cpu(broker, run)
-                _require_all(broker, topic, total)
+                broker.require_records(topic, total)
             figures[f"java-produce.{size}.rate"] = steady_rate(output)
             figures[f"java-produce.{size}.cpu"] = cpu_s / (total * size / 1e9)
         return figures
@@ -109,7 +109,7 @@ class LibrdkafkaProduce:
                         seconds=profile.produce_s * scale,
                         bytes_max=profile.written_bytes_max,
                     )
-                    _require_all(broker, topic, int(measured.result["records_total"]))
+                    broker.require_records(topic, int(measured.result["records_total"]))
                 key = f"librdkafka-produce.{size}.{batch_bytes}"
                 figures[f"{key}.rate"] = measured.bytes_per_s / 1e6
                 figures[f"{key}.cpu"] = measured.broker_cpu_s / (measured.result["bytes"] / 1e9)
@@ -150,7 +150,7 @@ class WireProduce:
                     bytes_max=profile.written_bytes_max,
                     seconds=profile.pipelined_s * scale,
                 )
-                _require_all(broker, topic, int(measured.result["records"]))
+                broker.require_records(topic, int(measured.result["records"]))
             key = f"wire-produce.{batch_bytes}"
             figures[f"{key}.rate"] = measured.bytes_per_s / 1e6
             figures[f"{key}.cpu"] = measured.broker_cpu_s / (measured.result["bytes"] / 1e9)
@@ -174,10 +174,3 @@ def _cpu_metric(key: str, title: str) -> Metric:
 
 def _generator_metric(key: str, title: str) -> Metric:
     return Metric(key=f"{key}.generator", title=f"{title}: generator", unit="% of a core", is_compared=False)
-
-
-def _require_all(broker: Broker, topic: str, expected: int) -> None:
-    """A rate counts only if every acknowledged record is there."""
-    found = broker.record_count(topic)
-    if found != expected:
-        raise BrokerFailed(f"{broker.system}: {topic} holds {found} records instead of {expected}")
