@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import clusters, frames
 from benchmarks.connection import Connection
+from benchmarks.guards import Guard
 from benchmarks.processes import cpu_seconds, process_tree, resident_mb
 from benchmarks.secured import Secured, secured_in
 from benchmarks.servers import HOST, SHARED_SETTINGS, KafkaServer, MillraceServer, Server
@@ -239,8 +241,11 @@ class BrokerFactory:
         millrace_command: str | None = None,
         before_command: str | None = None,
         millrace_settings: Sequence[str] = (),
+        guard: str | None = None,
     ) -> None:
+        """With a guard (benchmarks/guards.py) Millrace checks what that of before does not."""
         self._work_dir = work_dir
+        self._guard_name = guard
         self.distribution = distribution
         self._commands = {
             System.MILLRACE: shlex.split(millrace_command) if millrace_command else [default_millrace()],
@@ -257,6 +262,8 @@ class BrokerFactory:
         return (System.KAFKA, System.MILLRACE) if self.distribution else (System.MILLRACE,)
 
     def create(self, system: System) -> Broker:
+        if self._guard_name is not None and system is System.MILLRACE:
+            return self._create_guarded(Guard(self._guard_name, tuple(self._commands[system])))
         directory = self._new_directory(system)
         server: Server
         match system:
@@ -265,6 +272,21 @@ class BrokerFactory:
                 server = KafkaServer(KafkaNode(self.distribution, directory, settings=SHARED_SETTINGS))
             case System.MILLRACE | System.BEFORE:
                 server = MillraceServer(self._commands[system], self._settings, directory)
+        return self._known(Broker(system, server, directory))
+
+    def _create_guarded(self, guard: Guard) -> Broker:
+        """A broker with its permissions or quotas set; it is started once for that."""
+        system = System.MILLRACE
+        directory, command = self._new_directory(system), self._commands[system]
+        first = MillraceServer(command, (*self._settings, *guard.first_settings), directory)
+        broker = self._known(Broker(system, first, directory))
+        broker.start()
+        try:
+            guard.apply(broker.bootstrap)
+        except (KafkaException, subprocess.SubprocessError) as error:
+            raise BrokerFailed(f"{system} cannot be guarded by {guard.name}: {error}") from error
+        broker.stop()
+        server = MillraceServer(command, (*self._settings, *guard.settings), directory)
         return self._known(Broker(system, server, directory))
 
     def create_secured(self, system: System) -> Broker:

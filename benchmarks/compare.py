@@ -9,6 +9,11 @@ than rates do, which depend on the client and on what else the machine does. The
 neighbours on a shared machine, cold caches and a loop that happens to be woken more often only add to it, by
 a third at times.
 
+With `--guard acls` or `--guard quotas` the same code is measured twice: with 10,000 permissions or with
+quotas, beside none.
+
+    python -m benchmarks.compare --guard acls --instructions
+
 With `--instructions` the brokers run under callgrind, which counts their instructions: hardly anything moves
 those from round to round, so that a difference of three in a hundred can be told. This decides.
 """
@@ -35,6 +40,7 @@ from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.brokers import BrokerFactory, BrokerFailed, System, default_millrace
+from benchmarks.guards import GUARDS
 from benchmarks.instructions import CALLGRIND, NotCounted, require_callgrind
 from benchmarks.metrics import Metric, Sample
 from benchmarks.profiles import COUNTED, QUICK, SMOKE, STANDARD, Profile
@@ -168,9 +174,17 @@ def judged_workloads(
 
 @click.command(help="Measure two commits of Millrace in turns.")
 @click.option(
-    "--before", "before_command", required=True, metavar="COMMAND", help="The `millrace` of before."
+    "--before",
+    "before_command",
+    metavar="COMMAND",
+    help="The `millrace` of before; with --guard this one is the default.",
 )
-@click.option("--before-name", required=True, metavar="COMMIT", help="The commit of before, for the record.")
+@click.option("--before-name", metavar="COMMIT", help="The commit of before, for the record.")
+@click.option(
+    "--guard",
+    type=click.Choice(GUARDS),
+    help="Let the Millrace of now check 10,000 permissions, or quotas, that hold nobody up.",
+)
 @click.option("--rounds", type=click.IntRange(1, 50), default=DEFAULT_ROUNDS, show_default=True)
 @click.option(
     "--profile", "profile_name", type=click.Choice(list(PROFILES)), default=QUICK.name, show_default=True
@@ -186,8 +200,9 @@ def judged_workloads(
 @click.option("--no-files", is_flag=True, help="Print the table and write no files.")
 def main(
     *,
-    before_command: str,
-    before_name: str,
+    before_command: str | None,
+    before_name: str | None,
+    guard: str | None,
     rounds: int,
     profile_name: str,
     is_counted: bool,
@@ -196,6 +211,10 @@ def main(
     no_files: bool,
 ) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+    if before_command is None or before_name is None:
+        if guard is None:
+            raise click.UsageError("--before and --before-name say what to compare with, or --guard does")
+        before_command, before_name = before_command or shlex.quote(default_millrace()), f"without-{guard}"
     profile = COUNTED if is_counted else PROFILES[profile_name]
     rounds = min(rounds, COUNTED_ROUNDS) if is_counted else rounds
     profile = replace(profile, rounds=rounds, start_ups=rounds)
@@ -205,8 +224,11 @@ def main(
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(dir=WORK, prefix="compare-") as run_dir:
-            factory = _factory(Path(run_dir), before_command, is_counted=is_counted)
+            factory = _factory(Path(run_dir), before_command, guard, is_counted=is_counted)
             shared, clustered, solo = judged_workloads(factory.distribution, profile, only)
+            if guard is not None:
+                # The claim is about single brokers that stay up.
+                clustered, solo = [], []
             try:
                 with Progress(console) as progress:
                     runner = Runner(factory, profile, progress)
@@ -309,9 +331,9 @@ def _by_round(samples: Sequence[Sample], key: str, system: System) -> dict[int, 
     return {each.round: each.value for each in samples if each.metric == key and each.system is system}
 
 
-def _factory(run_dir: Path, before_command: str, *, is_counted: bool) -> BrokerFactory:
+def _factory(run_dir: Path, before_command: str, guard: str | None, *, is_counted: bool) -> BrokerFactory:
     if not is_counted:
-        return BrokerFactory(run_dir, _kafka(), before_command=before_command)
+        return BrokerFactory(run_dir, _kafka(), before_command=before_command, guard=guard)
     require_callgrind()
     prefix = shlex.join(CALLGRIND)
     return BrokerFactory(
@@ -320,6 +342,7 @@ def _factory(run_dir: Path, before_command: str, *, is_counted: bool) -> BrokerF
         millrace_command=f"{prefix} {shlex.quote(default_millrace())}",
         before_command=f"{prefix} {before_command}",
         millrace_settings=COUNTED_SETTINGS,
+        guard=guard,
     )
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives import serialization
 
 from benchmarks.servers import HOST
 from tools.kafka_distribution import free_port
@@ -92,7 +93,13 @@ class Secured:
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self._authority_file)
         server = authority.issue_cert(HOST, "localhost")
-        server.private_key_and_cert_chain_pem.write_to_path(self._server_file)
+        key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
+        # Java reads keys in this form alone.
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        chain = b"".join(certificate.bytes() for certificate in server.cert_chain_pems)
+        self._server_file.write_bytes(pem + chain)
 
     def create_user(self, admin: AdminClient) -> None:
         """Make the user whom the generators log in as. Raises KafkaException."""
