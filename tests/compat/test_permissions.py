@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
+import confluent_kafka
 import pytest
 
-from millrace.security.acls.binding import Acl
+from millrace.security.acls.binding import Acl, Operation, ResourceType
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from millrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from millrace.wire.messages.describe_acls import DescribeAclsRequest
 from millrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from millrace.wire.messages.init_producer_id import InitProducerIdRequest
@@ -33,6 +37,7 @@ from tests.harness.permissions import (
     TOPIC,
     TRANSACTIONAL_ID,
     Case,
+    Grant,
     Scenario,
     codes_of,
     scenarios,
@@ -43,6 +48,9 @@ from tests.harness.process import BrokerProcess, eventually, free_port
 pytestmark = pytest.mark.millrace_only
 
 ADMIN: Final = "admin"
+WORKER: Final = "worker"
+BOUND_S: Final = 1.0
+"""How long after its acknowledgement a change may not count yet."""
 PASSWORD: Final = "secret"
 CLOSED: Final = "the connection was closed"
 
@@ -156,7 +164,7 @@ def _creation(acl: Acl) -> AclCreation:
 
 
 def _settings(users: dict[str, Scenario]) -> dict[str, str]:
-    known = " ".join(f'user_{name}="{PASSWORD}"' for name in (ADMIN, *users))
+    known = " ".join(f'user_{name}="{PASSWORD}"' for name in (ADMIN, WORKER, *users))
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         # The broker's own connections and those between controllers come without a name.
@@ -237,3 +245,105 @@ def test_both_answer_alike(stages: tuple[Stage, Stage], users: dict[str, Scenari
             continue
         answers = [stage.answer(case, user) for stage in (ours, theirs)]
         assert told(answers[0]) == told(answers[1]), (scenario.name, *answers)
+
+
+class Worker:
+    """librdkafka's producer and consumer of one user, at work in threads."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        login = {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": WORKER,
+            "sasl.password": PASSWORD,
+            "log_level": 0,
+        }
+        self._topic = topic
+        self._producer: Any = confluent_kafka.Producer({**login, "linger.ms": 0, "message.timeout.ms": 5_000})
+        self._consumer: Any = confluent_kafka.Consumer(
+            {**login, "group.id": GROUP, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 100}
+        )
+        self._consumer.subscribe([topic])
+        self.written_at: list[float] = []
+        self.read_at: list[float] = []
+        self.refusals: set[str] = set()
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._write, self._read)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+        self._consumer.close()
+
+    def _write(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                self._producer.produce(self._topic, b"value", on_delivery=self._delivered)
+            except confluent_kafka.KafkaException as error:
+                # It knows already that it may not.
+                self._delivered(error.args[0], None)
+            self._producer.poll(0.01)
+        self._producer.flush(5)
+
+    def _delivered(self, error: Any, _message: object) -> None:
+        if error is None:
+            self.written_at.append(time.monotonic())
+        else:
+            self.refusals.add(f"write {error.name()}")
+
+    def _read(self) -> None:
+        while not self._is_over.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is None:
+                self.read_at.append(time.monotonic())
+            else:
+                self.refusals.add(f"read {message.error().name()}")
+
+
+def test_nobody_goes_on_working_once_the_permission_is_gone(stages: tuple[Stage, Stage]) -> None:
+    broker, topic = stages[0].broker, "worked"
+    principal = f"User:{WORKER}"
+    grants = [
+        Grant(operation, kind, name).acl(principal)
+        for operation, kind, name in (
+            (Operation.WRITE, ResourceType.TOPIC, topic),
+            (Operation.READ, ResourceType.TOPIC, topic),
+            (Operation.READ, ResourceType.GROUP, GROUP),
+        )
+    ]
+    with Asker(broker, ADMIN) as admin:
+        created = CreateTopicsRequest(
+            topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=1)], timeout_ms=20_000
+        )
+        assert set(codes_of(admin.ask(ApiKey.CREATE_TOPICS, 7, created))) == {0}
+        allow = CreateAclsRequest(creations=list(map(_creation, grants)))
+        assert set(codes_of(admin.ask(ApiKey.CREATE_ACLS, 3, allow))) == {0}
+        worker = Worker(broker, topic)
+        try:
+            eventually(lambda: len(worker.written_at) > 50 and len(worker.read_at) > 50)
+            everything = DeleteAclsFilter(
+                resource_type_filter=1,
+                resource_name_filter=None,
+                pattern_type_filter=1,
+                principal_filter=principal,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            )
+            answer = admin.ask(ApiKey.DELETE_ACLS, 3, DeleteAclsRequest(filters=[everything]))
+            gone_at = time.monotonic()
+            assert len(answer.filter_results[0].matching_acls) == len(grants)
+            eventually(lambda: len(worker.refusals) == 2)
+            time.sleep(2 * BOUND_S)
+        finally:
+            worker.end()
+    assert max(worker.written_at) < gone_at + BOUND_S
+    assert max(worker.read_at) < gone_at + BOUND_S
+    assert "write TOPIC_AUTHORIZATION_FAILED" in worker.refusals
+    assert worker.refusals & {"read TOPIC_AUTHORIZATION_FAILED", "read GROUP_AUTHORIZATION_FAILED"}

@@ -15,6 +15,8 @@ import pytest
 from millrace.broker.replication.replica_sessions import HIGH_WATERMARK_DELAY_S, ReplicaSessions
 from millrace.core.ids import NodeId
 from millrace.metadata.image import EMPTY, BrokerState
+from millrace.security.acls.authorizer import Authorizer
+from millrace.security.acls.index import AclIndex
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.replica_fetch_codec import VERSION, Wanted, encode_request
@@ -236,5 +238,41 @@ def test_a_follower_whose_connection_ends_is_a_suspect(leader: Leader) -> None:
         follower.connection.connection_lost(None)
         assert leader.suspects.nodes == [FOLLOWER]
         assert follower.loop.timers == []
+
+    leader.broker.run(fetch())
+
+
+def nobody_may(leader: Leader) -> None:
+    leader.broker.services.access.replace(Authorizer(acls=AclIndex([])))
+
+
+def test_a_client_that_poses_as_a_follower_learns_nothing_and_moves_nothing(leader: Leader) -> None:
+    """S13: else anybody could have records committed that nobody else has."""
+
+    async def fetch() -> None:
+        leader.append(b"secret")
+        nobody_may(leader)
+        partition = leader.topic.partition
+        intruder = Follower(leader.topic)
+        intruder.ask(partition.log.log_end_offset)
+        (part,) = intruder._peer.decoded().responses[0].partitions
+        assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not part.records
+        assert partition.log.high_watermark == 0
+        assert leader.sessions.sessions == ()
+
+    leader.broker.run(fetch())
+
+
+def test_a_follower_that_waits_is_told_when_its_permission_goes(leader: Leader) -> None:
+    async def fetch() -> None:
+        follower = Follower(leader.topic)
+        follower.ask(0)
+        assert not follower.has_answer()
+        nobody_may(leader)
+        assert follower.refusal() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        leader.append(b"secret")
+        await asyncio.sleep(0)
+        assert not follower.has_answer()
 
     leader.broker.run(fetch())
