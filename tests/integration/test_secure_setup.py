@@ -257,6 +257,12 @@ def test_kafkas_own_tools_take_their_file(made: SetUp, java: JavaHost) -> None:
     assert "orders" in answer["stdout"]
 
 
+def test_a_doctor_knows_how_long_the_certificate_counts(made: SetUp) -> None:
+    said = made.shell("millrace doctor --config secrets/broker.toml || true")
+    assert "certificate of SASL_SSL" in said
+    assert re.search(r"counts for 36\d more days, for .*localhost", said)
+
+
 def test_nobody_is_added_again_after_a_restart(made: SetUp) -> None:
     made.shell("millrace user delete alice")
     made.end()
@@ -270,3 +276,43 @@ def test_nobody_is_added_again_after_a_restart(made: SetUp) -> None:
     for file in ("broker.toml", "client.properties"):
         for secret in re.findall(r'password=\\?"([^"\\]+)', (made.secrets / file).read_text()):
             assert secret not in log
+
+
+def test_a_certificate_of_a_client_is_a_login_by_itself(tmp_path: Path) -> None:
+    """Mutual TLS, by our own connections and by librdkafka's, with a certificate of the same authority."""
+    found = SetUp(tmp_path)
+    found.shell(f"millrace secure init secrets --listen 127.0.0.1:{found.port}")
+    found.shell("millrace secure cert client secrets alice")
+    # Who has a certificate needs no password.
+    (found.secrets / "mutual.toml").write_text(
+        f'"listeners" = "SSL://127.0.0.1:{found.port}"\n'
+        f'"log.dirs" = "{found.directory}/data"\n'
+        f'"ssl.keystore.location" = "{found.secrets}/broker.pem"\n'
+        f'"ssl.truststore.location" = "{found.secrets}/ca.pem"\n'
+        '"ssl.client.auth" = "required"\n'
+        '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
+        '"super.users" = "User:CN=alice"\n'
+    )
+    (found.directory / "client.properties").write_text(
+        f"bootstrap.servers=127.0.0.1:{found.port}\nsecurity.protocol=SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={found.secrets}/ca.pem\nssl.keystore.type=PEM\n"
+        f"ssl.keystore.location={found.secrets}/client-alice.pem\n"
+    )
+    found.environment["MILLRACE_CLIENT_CONFIG"] = "client.properties"
+    try:
+        found.serve("millrace serve --config secrets/mutual.toml")
+        found.shell("millrace topic create orders")
+        found.shell("millrace acl add bob read topic:orders")
+        assert "User:bob" in found.shell("millrace acl list")
+        # Without the certificate nobody comes in.
+        without = [line for line in (found.directory / "client.properties").read_text().splitlines()
+                   if "keystore" not in line]  # fmt: skip
+        (found.directory / "without.properties").write_text("\n".join(without) + "\n")
+        for command in ("topic list", "acl list"):
+            found.shell(f"millrace {command} --command-config without.properties --timeout 4", code=1)
+        before = (found.secrets / "broker.pem").read_bytes()
+        found.shell("millrace secure cert renew secrets --host other.example")
+        assert (found.secrets / "broker.pem").read_bytes() != before
+        found.shell("millrace topic list")
+    finally:
+        found.end()

@@ -11,6 +11,7 @@ import click
 
 from millrace.cli.broker_settings import broker_setting_options, load_config
 from millrace.cli.doctor import checks
+from millrace.cli.doctor.certificates import check_certificate
 from millrace.cli.doctor.checks import Finding, Status
 from millrace.cli.options import json_option
 from millrace.cli.output import print_json, print_table
@@ -78,6 +79,9 @@ def _broker(
             yield replace(finding, check=name)
     for listener in config.listeners:
         yield checks.check_port(listener.host, listener.port, what=f"listener {listener.name}")
+        of_tls = check_certificate(config, listener)
+        if of_tls is not None:
+            yield of_tls
         # Without one, clients are told the address that they have dialled, which works by itself.
         advertised = config.advertised_listeners.get(listener.name)
         if advertised is not None:
