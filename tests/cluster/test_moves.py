@@ -188,12 +188,12 @@ def test_kafkas_own_tool_moves_with_a_throttle(
 
 
 def replica_count(cluster: Cluster, node_id: int) -> int:
-    topics = cluster.admin.list_topics(timeout=10).topics.values()
+    topics = cluster.admin.list_topics(timeout=60).topics.values()
     return sum(node_id in part.replicas for topic in topics for part in topic.partitions.values())
 
 
 def moving_count(cluster: Cluster) -> int:
-    topics = cluster.admin.list_topics(timeout=10).topics.values()
+    topics = cluster.admin.list_topics(timeout=60).topics.values()
     return sum(len(part.replicas) > 2 for topic in topics for part in topic.partitions.values())
 
 
@@ -203,7 +203,7 @@ def test_a_new_broker_is_filled_by_itself_and_a_drained_one_stays_empty(
     cluster = moving_cluster
     topic = create(cluster, [[1 + number % 3, 1 + (number + 1) % 3] for number in range(12)])
     write(cluster, topic, MEGABYTE)
-    for name in list(cluster.admin.list_topics(timeout=10).topics):
+    for name in list(cluster.admin.list_topics(timeout=60).topics):
         if name not in (topic, "__consumer_offsets", "__transaction_state"):
             cluster.admin.delete_topics([name])[name].result(30)
     first = cluster.brokers[1]

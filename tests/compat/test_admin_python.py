@@ -50,7 +50,7 @@ class TestLibrdkafka:
         again = NewTopic(name, num_partitions=1, replication_factor=1)
         assert error_of(lambda: admin.create_topics([again])[name].result(10)) == "TOPIC_ALREADY_EXISTS"
         admin.delete_topics([name])[name].result(10)
-        eventually(lambda: name not in admin.list_topics(timeout=10).topics)
+        eventually(lambda: name not in admin.list_topics(timeout=60).topics)
         assert error_of(lambda: admin.delete_topics([name])[name].result(10)) == "UNKNOWN_TOPIC_OR_PART"
 
     @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_from_kafka_to_millrace_and_back(
     running.append(millrace)
     millrace.start()
     admin = admin_client(millrace.bootstrap)
-    assert set(topics) <= set(admin.list_topics(timeout=10).topics)
-    assert not [name for name in admin.list_topics(timeout=10).topics if name.startswith("__cluster")]
+    assert set(topics) <= set(admin.list_topics(timeout=60).topics)
+    assert not [name for name in admin.list_topics(timeout=60).topics if name.startswith("__cluster")]
     with RawConnection((millrace.host, millrace.port)) as connection:
         assert {topic: topic_id(connection, topic) for topic in topics} == ids
         assert list_offset(connection, trimmed, -2)["offset"] == 3

@@ -128,13 +128,13 @@ def test_an_offset_out_of_range_is_reported_by_every_client(
 
 
 def _first_error(consumer: Any) -> Any:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is not None, message.value()
             return message.error()
-    raise AssertionError("no error within 15 s")
+    raise AssertionError("no error within 60 s")
 
 
 def test_out_of_range_positions_reset_to_either_end(broker: BrokerProcess, timed: str) -> None:

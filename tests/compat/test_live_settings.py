@@ -236,7 +236,7 @@ def test_a_recreated_topic_is_another_topic(broker: BrokerProcess) -> None:
         old_id = topic_id(connection, name)
     admin = admin_client(broker.bootstrap)
     admin.delete_topics([name])[name].result(15)
-    eventually(lambda: name not in admin.list_topics(timeout=10).topics)
+    eventually(lambda: name not in admin.list_topics(timeout=60).topics)
     create_topic(broker.bootstrap, name)
     wait_for_topic(admin, name, 1)
     with RawConnection((broker.host, broker.port)) as connection:

@@ -232,7 +232,7 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 def internal_topics(connection: RawConnection) -> tuple[str, ...]:
     """Made by whoever looks for their coordinators first."""
     for key_type, name in enumerate(INTERNAL):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             request = {"key_type": key_type, "coordinator_keys": ["somebody"]}
             (found,) = connection.call(FIND_COORDINATOR, 4, request)["coordinators"]

@@ -43,7 +43,7 @@ class MillraceProcess(BrokerProcess):
         clean = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
         return clean | {"PYTHONUNBUFFERED": "1"}
 
-    def http(self, path: str, timeout_s: float = 5.0) -> tuple[int, str]:
+    def http(self, path: str, timeout_s: float = 30.0) -> tuple[int, str]:
         """Status and body of a GET on the small HTTP port."""
         try:
             with urllib.request.urlopen(

@@ -18,7 +18,7 @@ from tests.harness.etcd import lasting_port
 
 _PIECE_BYTES: Final = 64 * 1024
 _TRY_AGAIN_S: Final = 0.02
-_START_S: Final = 10.0
+_START_S: Final = 60.0
 # Length, API key, version, correlation id, length of the client id.
 _HEAD: Final = struct.Struct(">ihhih")
 _RESET: Final = struct.pack("ii", 1, 0)

@@ -50,7 +50,7 @@ class Closed(Exception):
 
 
 class RawConnection:
-    def __init__(self, address: tuple[str, int], timeout_s: float = 20.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0) -> None:
         self.socket = socket.create_connection(address, timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._next_correlation_id = 1
@@ -84,7 +84,7 @@ class RawConnection:
     def call(self, api_key: int, version: int, fields: Mapping[str, Any] | None = None) -> Plain:
         return self.receive(api_key, version, self.send(api_key, version, fields or {}))
 
-    def is_closed_by_peer(self, timeout_s: float = 10.0) -> bool:
+    def is_closed_by_peer(self, timeout_s: float = 60.0) -> bool:
         """Whether the broker ends this connection in time, instead of sending something or waiting."""
         self.socket.settimeout(timeout_s)
         try:

@@ -32,7 +32,7 @@ def create_topic(
     return name
 
 
-def wait_for_topic(admin: Any, name: str, partitions: int, deadline_s: float = 20.0) -> None:
+def wait_for_topic(admin: Any, name: str, partitions: int, deadline_s: float = 60.0) -> None:
     """Wait until every partition has a leader that serves it: Kafka announces leaders before they do."""
     deadline = time.monotonic() + deadline_s
     wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}

@@ -209,7 +209,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell) -> None:
     assert reader.stderr is not None
     assert reader.stdout.readline() == b"0\n"
     reader.stdout.close()
-    assert reader.wait(20) == 0
+    assert reader.wait(60) == 0
     assert reader.stderr.read() == b""
     reader.stderr.close()
 

@@ -122,7 +122,7 @@ def test_topics_and_settings_survive_kills(start_millrace: StartMillrace) -> Non
 
 
 def _topics(broker: MillraceProcess) -> dict[str, int]:
-    topics = admin_client(broker.bootstrap).list_topics(timeout=10).topics
+    topics = admin_client(broker.bootstrap).list_topics(timeout=60).topics
     return {name: len(topic.partitions) for name, topic in topics.items()}
 
 

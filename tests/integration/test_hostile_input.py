@@ -150,11 +150,12 @@ def test_an_unknown_api_with_a_large_body_is_decided_from_the_header(
     broker: MillraceProcess, witness: RawConnection
 ) -> None:
     with open_raw(broker) as connection:
-        started = time.monotonic()
+        peer = connection.socket.getsockname()[1]
         # 90 MB are announced; the broker does not wait for them.
         connection.send_bytes(struct.pack(">ihhih", 90_000_000, 999, 0, 1, -1) + bytes(100))
         assert connection.is_closed_by_peer()
-        assert time.monotonic() - started < 1.5
+    (reason,) = [line for line in broker.output().splitlines() if f"closed peer=127.0.0.1:{peer} " in line]
+    assert "api key 999 version 0 is not served here" in reason, "not the time for a whole frame"
 
 
 @pytest.mark.parametrize(
@@ -182,15 +183,15 @@ def test_a_slow_sender_is_cut_off(broker: MillraceProcess, witness: RawConnectio
         started = time.monotonic()
         position = 0
         # One byte now and then keeps the socket alive, but never completes the frame in time.
-        while position < len(data) - 1 and time.monotonic() - started < 12:
+        while position < len(data) - 1 and time.monotonic() - started < 60:
             try:
                 connection.send_bytes(data[position : position + 1])
             except OSError:
                 break
             position += 1
             time.sleep(SLOW_BYTE_S)
-        assert connection.is_closed_by_peer(1)
-        assert 1.5 < time.monotonic() - started < 10
+        assert position < len(data) - 1, "it was not cut off while its bytes came"
+        assert time.monotonic() - started > 1.5
 
 
 def test_a_receiver_that_never_reads_is_bounded_and_cut_off(
@@ -219,7 +220,7 @@ def test_a_receiver_that_never_reads_is_bounded_and_cut_off(
         time.sleep(0.1)
     assert peak < before + 60 * MEGABYTE, (before, peak)
     # Nothing was taken for longer than the deadline: the connection is gone, without a word from us.
-    eventually(lambda: "responses were not read" in broker.output(), deadline_s=10)
+    eventually(lambda: "responses were not read" in broker.output(), deadline_s=60)
     connection.socket.close()
 
 

@@ -20,7 +20,7 @@ from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, locate
 
 Partition = tuple[str, int]
 Event = dict[str, Any]
-_END_DEADLINE_S: Final = 20.0
+_END_DEADLINE_S: Final = 60.0
 
 
 class Member:

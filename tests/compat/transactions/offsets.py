@@ -21,7 +21,7 @@ def fetch_offset(bootstrap: str, group: str, where: Partition, *, require_stable
         "groups": [{"group_id": group, "topics": [topic]}],
         "require_stable": require_stable,
     }
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     with RawConnection((host, int(port))) as connection:
         while True:
             connection.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
@@ -36,7 +36,7 @@ def fetch_offset(bootstrap: str, group: str, where: Partition, *, require_stable
 
 def committed_offset(bootstrap: str, group: str, where: Partition) -> int:
     """The stable offset, -1 for none. While a transaction is about to end, this waits for it."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         found = fetch_offset(bootstrap, group, where, require_stable=True)
         if found["error_code"] == "none":

@@ -16,7 +16,7 @@ from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution
 
 CLIENTS: Final = ("librdkafka", "java", "aiokafka")
 _ANSWER_S: Final = 60.0
-_END_S: Final = 20.0
+_END_S: Final = 60.0
 _names: Final = itertools.count(1)
 
 Answer = dict[str, Any]

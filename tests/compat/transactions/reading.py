@@ -63,7 +63,7 @@ class Reader:
 
 
 def read_all(
-    bootstrap: str, partitions: Iterable[Partition], isolation: str = COMMITTED, deadline_s: float = 20.0
+    bootstrap: str, partitions: Iterable[Partition], isolation: str = COMMITTED, deadline_s: float = 60.0
 ) -> dict[Partition, list[str]]:
     """Everything up to the ends that this isolation shows at this moment."""
     reader = Reader(bootstrap, partitions, isolation)
@@ -95,7 +95,7 @@ def _end_offset(connection: RawConnection, where: Partition, isolation: str) -> 
     return int(found["offset"])
 
 
-def wait_until_stable(bootstrap: str, partitions: Iterable[Partition], deadline_s: float = 15.0) -> float:
+def wait_until_stable(bootstrap: str, partitions: Iterable[Partition], deadline_s: float = 60.0) -> float:
     """Wait until no transaction is open in these partitions; how long it took in seconds."""
     started, wanted = time.monotonic(), list(partitions)
     while end_offsets(bootstrap, wanted, COMMITTED) != end_offsets(bootstrap, wanted, UNCOMMITTED):

@@ -71,7 +71,7 @@ def test_a_consumer_waits_for_a_pending_offset(make_producer: ProducerMaker, cop
     with pytest.raises(KafkaException):
         consumer.committed([TopicPartition(*copy.input)], timeout=1)
     producer.commit()
-    (found,) = consumer.committed([TopicPartition(*copy.input)], timeout=10)
+    (found,) = consumer.committed([TopicPartition(*copy.input)], timeout=60)
     assert found.offset == 4
     consumer.close()
 
@@ -87,7 +87,7 @@ def test_a_pending_offset_is_dropped_when_its_transaction_runs_out_of_time(
     assert pending["error_code"] == "unstable_offset_commit"
     started = time.monotonic()
     assert committed_offset(bootstrap, copy.group, copy.input) == -1
-    assert time.monotonic() - started < 4.0
+    assert time.monotonic() - started < 30.0
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -49,7 +49,7 @@ def start_application(streams: KafkaDistribution, tmp_path: Path) -> Iterator[St
     yield start
     for process in started:
         process.kill()
-        process.wait(20)
+        process.wait(60)
 
 
 class Counts:
@@ -113,7 +113,7 @@ def test_counts_are_exact_over_a_kill(
     counts.read_until(COUNT // 20, first, output)
     # In the middle of its work, with an open transaction nearly all of the time.
     first.kill()
-    first.wait(20)
+    first.wait(60)
     assert counts.total < COUNT // 2, "it was done before it could be killed"
     second = start_application(*words)
     feed(range(COUNT // 2, COUNT))

@@ -12,8 +12,8 @@ from tests.compat.transactions.reading import COMMITTED, UNCOMMITTED, end_offset
 from tests.harness.topics import create_topic, unique_name
 
 TIMEOUT_MS = 1_000
-# How often the broker looks for late transactions, and time for the abort itself.
-SLACK_S = 2.0
+# How often the broker looks for late transactions, and time for the abort itself on a busy machine.
+SLACK_S = 30.0
 
 
 @pytest.mark.parametrize("client", CLIENTS)

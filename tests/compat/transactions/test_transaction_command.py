@@ -70,7 +70,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
     assert (found["topic"], found["partition"], found["start_offset"]) == (*where, 2)
     assert (found["producer_id"], found["producer_epoch"]) == (PRODUCER_ID, EPOCH)
     command.ok("abort", "--topic", where[0], "--partition", "0", "--start-offset", "2")
-    wait_until_stable(broker.bootstrap, [where], 5.0)
+    wait_until_stable(broker.bootstrap, [where], 30.0)
     assert command.documents("find-hanging") == []
     assert read_all(broker.bootstrap, [where]) == {where: ["before"]}
     make.end()

@@ -117,7 +117,7 @@ def test_an_open_transaction_is_aborted_by_hand(
     producer.flush()
     output = tool.run("abort", "--topic", where[0], "--partition", "0", "--start-offset", "0")
     assert "Exception" not in output, output
-    wait_until_stable(bootstrap, [where], 5.0)
+    wait_until_stable(bootstrap, [where], 30.0)
     assert read_all(bootstrap, [where]) == {where: []}
     assert end_offsets(bootstrap, [where], COMMITTED) == {where: 2}
 
@@ -157,7 +157,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
     assert (row["StartOffset"], row["ProducerEpoch"]) == ("2", "3")
     output = tool.run("abort", "--topic", topic, "--partition", "0", "--start-offset", "2")
     assert "Exception" not in output, output
-    wait_until_stable(broker.bootstrap, [where], 5.0)
+    wait_until_stable(broker.bootstrap, [where], 30.0)
     assert read_all(broker.bootstrap, [where]) == {where: ["before"]}
     make("librdkafka").write((*where, "after"))
     make.end()
@@ -172,7 +172,7 @@ def test_a_client_whose_transaction_was_aborted_by_hand_cannot_commit_it(
     producer.send((*where, "first"))
     producer.flush()
     tool.run("abort", "--topic", where[0], "--partition", "0", "--start-offset", "0")
-    wait_until_stable(bootstrap, [where], 5.0)
+    wait_until_stable(bootstrap, [where], 30.0)
     try:
         producer.commit()
     except Refused:
