@@ -50,8 +50,10 @@ class Closed(Exception):
 
 
 class RawConnection:
-    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0) -> None:
-        self.socket = socket.create_connection(address, timeout=timeout_s)
+    def __init__(
+        self, address: tuple[str, int], timeout_s: float = 60.0, source: tuple[str, int] | None = None
+    ) -> None:
+        self.socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._next_correlation_id = 1
 

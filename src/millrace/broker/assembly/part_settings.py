@@ -292,6 +292,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
         listener_max=_own_of_listeners(config, "max.connections"),
         listener_rates=_own_of_listeners(config, "max.connection.creation.rate"),
         protected_listener=between_brokers if len(names) > 1 else None,
+        window=quota_windows(config)[0],
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millrace.security.quotas.connection_rate import ConnectionRates
+from millrace.security.quotas.rates import KAFKAS_WINDOW, Window
 
 if TYPE_CHECKING:
     from millrace.broker.network.connection import Connection
@@ -42,6 +43,8 @@ class ConnectionLimits:
     listener_rates: Mapping[str, float] = field(default_factory=dict)
     protected_listener: str | None = None
     """That of the brokers, if there are others beside it."""
+    window: Window = KAFKAS_WINDOW
+    """Over which time rates are taken. It stays what it was at the start."""
 
 
 class Admission:
@@ -58,7 +61,9 @@ class Admission:
     ) -> None:
         self._ticks = ticks
         self._count_refused = count_refused
-        self._rates = ConnectionRates(rate_of_address, protected_listener=limits.protected_listener)
+        self._rates = ConnectionRates(
+            rate_of_address, protected_listener=limits.protected_listener, window=limits.window
+        )
         self._by_ip: dict[str, int] = {}
         self._by_listener: dict[str, int] = {}
         """How many are in."""

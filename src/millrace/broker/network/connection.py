@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
                         route.version, client_id, self.endpoint, self.services, self.decisions, self.throttle
                     )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
-                if self.throttle is not None:
+                if self.throttle is not None and self.throttle.is_timed:
                     self.throttle.handled(started)
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()

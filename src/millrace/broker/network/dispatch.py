@@ -96,6 +96,7 @@ class Route:
         "flexible_request",
         "flexible_response",
         "handle",
+        "is_produce",
         "key",
         "name",
         "quick",
@@ -106,6 +107,7 @@ class Route:
 
     def __init__(self, api: Api, version: int, stats: ApiStats) -> None:
         self.key = api.key
+        self.is_produce = api.key == ApiKey.PRODUCE
         self.name = api.name
         self.version = version
         self.stats = stats

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PRODUCE: Final = int(ApiKey.PRODUCE)
 EXEMPT: Final = frozenset({int(ApiKey.WRITE_TXN_MARKERS)})
 """What brokers ask of each other counts for nobody's request time. Fetches of followers are served by a
 connection that is exempt as a whole."""
@@ -82,11 +81,13 @@ class ClientThrottle:
         "_owed_ms",
         "_owed_quota",
         "_produced",
+        "_quick",
         "_requests",
         "_throttling",
         "_unbilled_s",
         "_working_since",
         "client_id",
+        "is_timed",
         "user",
     )
 
@@ -105,7 +106,12 @@ class ClientThrottle:
         self.user = user
         self.client_id = client_id
         self._produced, self._fetched, self._requests = meters
-        self._header_bytes = REQUEST_HEAD_SIZE + len(client_id.encode())
+        self._quick = self._produced[0] if len(self._produced) == 1 and not self._requests else None
+        """The only meter that is not about fetches, where there is one."""
+        # With the byte that says that no tagged fields follow, which all but old versions have.
+        self._header_bytes = REQUEST_HEAD_SIZE + len(client_id.encode()) + 1
+        self.is_timed = bool(self._requests)
+        """Whether `handled` has to be told of each request."""
         self._owed_ms = 0
         self._owed_quota = ""
         self._unbilled_s = 0.0
@@ -123,12 +129,26 @@ class ClientThrottle:
         long it is to be silent, and lets the silence begin."""
         if not isinstance(slot, Request):
             return response
+        quick = self._quick
+        # Nearly always this is all: nothing is charged but a produce, and there is room for it.
+        if (
+            quick is not None
+            and not self._owed_ms
+            and (
+                not slot.route.is_produce
+                or quick.has_room(slot.stop - slot.body + self._header_bytes, slot.started * 1000)
+            )
+        ):
+            return response
+        return self._charge_all(slot, response)
+
+    def _charge_all(self, slot: Request, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
         route = slot.route
         throttle_ms, quota = self._owed_ms, self._owed_quota
         self._owed_ms = 0
-        if route.key == _PRODUCE and self._produced:
-            now_ms = round(self._connection.ticks() * 1000)
-            size_bytes = slot.stop - slot.body + self._header_bytes + route.flexible_request
+        if route.is_produce:
+            now_ms = self.now_ms
+            size_bytes = slot.stop - slot.body + self._header_bytes
             for meter in self._produced:
                 ms = meter.record(size_bytes, now_ms)
                 if ms > throttle_ms:
@@ -148,7 +168,7 @@ class ClientThrottle:
         """The same for a produce that nobody waits for: its client learns only by being muted."""
         throttle_ms = 0
         now_ms = self.now_ms
-        size_bytes = request.stop - request.body + self._header_bytes + request.route.flexible_request
+        size_bytes = request.stop - request.body + self._header_bytes
         for meter in self._produced:
             throttle_ms = max(throttle_ms, meter.record(size_bytes, now_ms))
         if throttle_ms:

@@ -13,6 +13,7 @@ from millrace.broker.network.dispatch import LATENCY_BOUNDS_S, ApiStats
 from millrace.broker.watching.cluster_figures import cluster_figures
 from millrace.broker.watching.group_metrics import GroupFigures, group_families, group_figures
 from millrace.broker.watching.listener_metrics import ListenerFigures, listener_families, listener_figures
+from millrace.broker.watching.quota_metrics import QuotaFigures, quota_families, quota_figures
 from millrace.broker.watching.throttle_metrics import ThrottleFigures, throttle_families, throttle_figures
 from millrace.broker.watching.transaction_metrics import (
     TransactionFigures,
@@ -91,6 +92,7 @@ class Figures(NamedTuple):
     transactions: TransactionFigures
     throttles: list[ThrottleFigures]
     listeners: ListenerFigures
+    quotas: QuotaFigures
     gauges: dict[str, tuple[str, float]]
     counters: dict[str, tuple[str, float]]
 
@@ -162,6 +164,7 @@ class BrokerMetrics:
             transactions=transaction_figures(services.transactions.all(), services.clock.wall_ms()),
             throttles=throttle_figures(self._throttles),
             listeners=listener_figures(server.logins, server.tls, services.clock.wall_ms()),
+            quotas=quota_figures(server, services),
             gauges={**self._gauges(), **self._more_gauges()},
             counters={**self._counters(), **self._more_counters()},
         )
@@ -245,6 +248,7 @@ def _families(figures: Figures) -> Iterator[Metric]:
     yield from transaction_families(figures.transactions)
     yield from throttle_families(figures.throttles)
     yield from listener_families(figures.listeners)
+    yield from quota_families(figures.quotas)
     yield from _plain_families(figures)
 
 

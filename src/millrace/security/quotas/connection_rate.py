@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from millrace.security.quotas.rates import Rate, bounded_throttle_ms
+from millrace.security.quotas.rates import KAFKAS_WINDOW, Rate, Window, bounded_throttle_ms
 
 ADDRESSES_MAX: Final = 10_000
 """Addresses whose rates are kept. Beyond it those are forgotten that were silent for a window."""
@@ -34,15 +34,17 @@ class ConnectionRates:
         *,
         protected_listener: str | None = None,
         broker_rate: float | None = None,
+        window: Window = KAFKAS_WINDOW,
     ) -> None:
         """`protected_listener`: that of the brokers, if there are others beside it."""
+        self._window = window
         self.broker_rate = broker_rate
         """`max.connection.creation.rate`, None for any number."""
         self.listener_rates: dict[str, float] = {}
         """The same for single listeners."""
         self._rate_of_address = rate_of_address
         self._protected = protected_listener
-        self._broker = Rate()
+        self._broker = Rate(window)
         self._listeners: dict[str, Rate] = {}
         self._addresses: dict[str, Rate] = {}
 
@@ -53,9 +55,9 @@ class ConnectionRates:
             return Admission(is_refused=True, delay_ms=refused_ms)
         delay_ms = 0
         if listener != self._protected:
-            delay_ms = _counted(self._broker, self.broker_rate, now_ms)
-        rate = self._listeners.setdefault(listener, Rate())
-        delay_ms = max(delay_ms, _counted(rate, self.listener_rates.get(listener), now_ms))
+            delay_ms = self._counted(self._broker, self.broker_rate, now_ms)
+        rate = self._listeners.setdefault(listener, Rate(self._window))
+        delay_ms = max(delay_ms, self._counted(rate, self.listener_rates.get(listener), now_ms))
         return Admission(delay_ms=delay_ms)
 
     def _of_address(self, address: str, now_ms: int) -> int:
@@ -68,14 +70,13 @@ class ConnectionRates:
                 self._addresses = {
                     each: found for each, found in self._addresses.items() if not found.is_silent(now_ms)
                 }
-            rate = self._addresses[address] = Rate()
-        throttle_ms = _counted(rate, bound, now_ms)
+            rate = self._addresses[address] = Rate(self._window)
+        throttle_ms = self._counted(rate, bound, now_ms)
         if throttle_ms:
             # It is not taken, so it does not count.
             rate.record(-1, now_ms)
         return throttle_ms
 
-
-def _counted(rate: Rate, bound: float | None, now_ms: int) -> int:
-    rate.record(1, now_ms)
-    return 0 if bound is None else bounded_throttle_ms(rate.throttle_ms(bound, now_ms))
+    def _counted(self, rate: Rate, bound: float | None, now_ms: int) -> int:
+        rate.record(1, now_ms)
+        return 0 if bound is None else bounded_throttle_ms(rate.throttle_ms(bound, now_ms), self._window)

@@ -40,7 +40,7 @@ class Meter:
         self._room = 0.0
         self._noted = 0.0
         """What was taken from the room and is not yet in the rate, the last of it at `_last_ms`."""
-        self._last_ms = 0
+        self._last_ms = 0.0
         self._sure_until_ms = 0
 
     @property
@@ -48,12 +48,18 @@ class Meter:
         """What a fetch may take at once: more would be throttled for sure, and could never be had."""
         return largest_unthrottled(self.bound, self._window)
 
+    def has_room(self, value: float, now_ms: float) -> bool:
+        """Whether something is within the bound for sure; if so it is counted."""
+        if value > self._room or now_ms >= self._sure_until_ms:
+            return False
+        self._room -= value
+        self._noted += value
+        self._last_ms = now_ms
+        return True
+
     def record(self, value: float, now_ms: int) -> int:
         """Count something, and return for how many ms the client has to be silent; 0 within the bound."""
-        if value <= self._room and now_ms < self._sure_until_ms:
-            self._room -= value
-            self._noted += value
-            self._last_ms = now_ms
+        if self.has_room(value, now_ms):
             return 0
         self._note()
         rate = self._rate
@@ -90,7 +96,7 @@ class Meter:
     def _note(self) -> None:
         """Enter into the rate what was noted, and judge anew next time."""
         if self._noted:
-            self._rate.record(self._noted, self._last_ms)
+            self._rate.record(self._noted, int(self._last_ms))
             self._noted = 0.0
         self._sure_until_ms = 0
 

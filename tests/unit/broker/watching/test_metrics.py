@@ -13,6 +13,7 @@ from millrace.broker.watching.metrics import (
     TopicFigures,
     render,
 )
+from millrace.broker.watching.quota_metrics import QuotaFigures
 from millrace.broker.watching.transaction_metrics import transaction_figures
 from millrace.core.lanes import LaneFigures
 
@@ -30,6 +31,7 @@ FIGURES = Figures(
     transactions=transaction_figures((), 0),
     throttles=[],
     listeners=ListenerFigures([], {}, {}, []),
+    quotas=QuotaFigures([], [], 0, 0, {}, []),
     gauges={"millrace_topics": ("Topics.", 12)},
     counters={"millrace_connections_accepted": ("Accepted.", 8)},
 )
