@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from tests.harness.millrace import MillraceProcess
+from tests.harness.process import eventually
 from tests.harness.raw import CREATE_TOPICS, METADATA, Closed, RawConnection
 from tests.harness.topics import admin_client, create_topic, unique_name
 from tests.integration.conftest import StartMillrace
@@ -228,7 +229,6 @@ def test_an_address_that_connects_too_fast_is_held_and_closed(broker: MillracePr
     served = [is_served() for _ in range(8)]
     assert served[:4] == [True] * 4
     assert not all(served)
-    time.sleep(3)
-    assert is_served()
+    eventually(is_served)
     _, page = broker.http("/metrics")
     assert 'millrace_connections_throttled_total{reason="address_rate"}' in page
