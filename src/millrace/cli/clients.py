@@ -45,6 +45,7 @@ def admin_client(address: BrokerAddress) -> AdminClient:
 def client_properties(address: BrokerAddress) -> dict[str, str]:
     """The settings of a client as text, for librdkafka itself; callbacks are left out."""
     config = _client_config(address)
+    config |= _own_tokens(address)
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in config.items()
@@ -151,6 +152,19 @@ def _client_config(address: BrokerAddress) -> dict[str, Any]:
     config["bootstrap.servers"] = servers_of(address)
     _require_reachable(address, properties)
     return config
+
+
+def _own_tokens(address: BrokerAddress) -> dict[str, str]:
+    """How librdkafka fetches tokens by itself, where it can be given no callback."""
+    properties = properties_of(address)
+    if not properties.takes_tokens:
+        return {}
+    if not properties.values.get("sasl.oauthbearer.token.endpoint.url", "").startswith("https:"):
+        raise RequestFailed("this command takes tokens of OAUTHBEARER from an https endpoint alone")
+    of_oauth = {
+        name: each for name, each in properties.values.items() if name.startswith("sasl.oauthbearer.")
+    }
+    return of_oauth | {"sasl.oauthbearer.method": "oidc"}
 
 
 def _token_callback(address: BrokerAddress) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:

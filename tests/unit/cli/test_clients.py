@@ -211,3 +211,25 @@ def test_who_is_cut_off_without_a_login_is_told_how_to_give_one() -> None:
     configured = BrokerAddress(bootstrap="h:1", command_config=Path("f"), timeout_s=1.0)
     with pytest.raises(RequestFailed, match=r"^failed$"):
         clients.cluster_metadata(client, configured)
+
+
+@pytest.mark.parametrize(
+    "url, is_possible", [("https://login.example/token", True), ("file:///token", False)]
+)
+def test_where_no_callback_can_be_given_the_library_fetches_tokens_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, is_possible: bool
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.client.id=c\n"
+        f"sasl.oauthbearer.client.secret=geheim\nsasl.oauthbearer.token.endpoint.url={url}\n"
+    )
+    monkeypatch.setattr(clients, "_require_reachable", lambda *_: None)
+    address = BrokerAddress(bootstrap="h:1", command_config=path, timeout_s=1.0)
+    if is_possible:
+        properties = client_properties(address)
+        assert properties["sasl.oauthbearer.method"] == "oidc"
+        assert properties["sasl.oauthbearer.client.secret"] == "geheim"
+    else:
+        with pytest.raises(RequestFailed, match="from an https endpoint alone"):
+            client_properties(address)

@@ -120,6 +120,12 @@ def _entity(options: Mapping[str, Any]) -> dict[str, str | None]:
     return found
 
 
+def _order(part: tuple[str, str | None]) -> int:
+    from millrace.security.quotas.entities import ENTITY_TYPES
+
+    return ENTITY_TYPES.index(part[0]) if part[0] in ENTITY_TYPES else len(ENTITY_TYPES)
+
+
 def _shown(whom: Mapping[str, str | None]) -> str:
     return " ".join(f"{kind}={_DEFAULT if name is None else name}" for kind, name in whom.items())
 
@@ -143,7 +149,8 @@ def _read(
     raise_for(answer.error_code, "quotas", answer.error_message)
     found = [
         (
-            {part.entity_type: part.entity_name for part in entry.entity},
+            # Brokers tell the parts in any order.
+            dict(sorted({part.entity_type: part.entity_name for part in entry.entity}.items(), key=_order)),
             {limit.key: limit.value for limit in entry.values},
         )
         for entry in answer.entries or ()
