@@ -43,6 +43,9 @@ _HADOOP: Final = re.compile(r"hadoop-client-api-(?P<version>\d[\w.-]*)\.jar")
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _INSTALL: Final = "pip install 'millrace[spark]'"
 
+HIDDEN_OPTIONS: Final = r"(?i)secret|password|token|access[.]?key|jaas|key[.]pem|keystore[.]key"
+"""The names of options whose values Spark shows to nobody."""
+
 
 def make_session(
     *,
@@ -166,6 +169,8 @@ def _base_settings(master: str) -> dict[str, str]:
         "spark.sql.streaming.stopTimeout": "60s",
         # A Python worker on a busy machine may need longer than 15 s to say who it is.
         "spark.python.authenticate.socketTimeout": "180s",
+        # Spark's own, and what else may be secret in our options: plans, logs and its pages show options.
+        "spark.redaction.regex": HIDDEN_OPTIONS,
     }
     if _is_local(master) or _is_on_this_machine(master):
         # A machine's own name may resolve to nothing, or to an address that nobody can reach.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from millrace.client.security import SECURITY_OPTIONS
 from millrace.pipeline.errors import PipelineError, SparkUnavailable
 from millrace.pipeline.spark import jars, session
 from millrace.pipeline.spark.spark_errors import explain
@@ -69,6 +71,25 @@ def test_without_java_the_message_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SparkUnavailable, match="needs Java 17"):
         session.require_spark()
+
+
+def test_spark_hides_every_option_that_holds_a_secret() -> None:
+    """It shows the options of sources and sinks in plans and logs."""
+    hidden = re.compile(session._base_settings("local[2]")["spark.redaction.regex"])
+    secret = {
+        "sasl.password",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.token",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.key.password",
+    }
+    assert secret <= set(SECURITY_OPTIONS)
+    assert all(hidden.search(name) for name in secret)
+    for name in ("security.protocol", "sasl.username", "ssl.ca.location", "ssl.key.location", "subscribe"):
+        assert not hidden.search(name)
 
 
 def test_settings_of_the_caller_win_and_lists_are_joined() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from millrace.pipeline.declared.language.model import TopicSink, TopicSource
 
 # Options of connections, which reading and writing share.
-_SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "kafka.security.", "kafka.sasl.", "kafka.ssl.")
+_SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "https.")
 
 
 def source_options(source: TopicSource) -> dict[str, str]:
@@ -33,7 +33,11 @@ def sink_options(sink: TopicSink) -> dict[str, str]:
 
 def dead_letter_options(source: TopicSource) -> dict[str, str]:
     """Dead letters go to the broker that the records came from, in the same way."""
-    kept = {name: value for name, value in source.options.items() if name.startswith(_SECURITY_PREFIXES)}
+    kept = {
+        name: value
+        for name, value in source.options.items()
+        if name.removeprefix("kafka.").startswith(_SECURITY_PREFIXES)
+    }
     return kept | {"bootstrap.servers": source.bootstrap, "topic": str(source.dead_letters)}
 
 
