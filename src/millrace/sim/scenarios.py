@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import admin_steps, bit_flips, directory_faults, faults, permissions, shortages
+from millrace.sim import admin_steps, bit_flips, directory_faults, faults, permissions, quotas, shortages
 from millrace.sim.clients.producer import Workload
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
@@ -173,6 +173,12 @@ SCENARIOS: Final[Sequence[Named]] = (
         play=permissions.with_permissions(faults.kill, faults.restart),
         plan=RESTRICTED,
         about="permissions come and go while clients work",
+    ),
+    Named(
+        name="quotas",
+        play=side_by_side(quotas.limit_everybody, quotas.limit_everybody, faults.kill, every_s=(0.2, 4.0)),
+        plan=SINGLE,
+        about="limits come and go while clients work: who is throttled loses nothing",
     ),
     Named(name="F11-pause", play=again_and_again(faults.pause), plan=SINGLE, about="a broker stands still"),
     Named(
