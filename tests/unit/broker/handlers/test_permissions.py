@@ -314,3 +314,37 @@ def test_a_pattern_matches_what_its_member_may_describe(waiting: Waiting) -> Non
     broker.allow(acl("ordinary", Operation.DESCRIBE))
     broker.run(asyncio.sleep(0.01))
     assert hidden in assigned()
+
+
+def test_a_pattern_whose_members_are_not_known_yet_gets_no_more_topics(waiting: Waiting) -> None:
+    """As after a change of coordinators: members name their patterns only now and then."""
+    broker = waiting.broker
+    broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
+    broker.allow(
+        acl(GROUP, Operation.READ, resource_type=ResourceType.GROUP), acl("ord...", Operation.DESCRIBE)
+    )
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="m",
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_regex="ord.*",
+        topic_partitions=[],
+    )
+    assert broker.ask(joining, 1, as_user="me").error_code == 0
+    consumers = broker.groups.consumers
+    assert consumers is not None
+
+    def matched() -> frozenset[str]:
+        broker.run(asyncio.sleep(0.01))
+        (group,) = [each.groups[GROUP] for each in broker.groups.machines() if GROUP in each.groups]
+        assert isinstance(group, ConsumerGroup)
+        return group.patterns["ord.*"].topics
+
+    broker.create_topic("ordinary")
+    assert matched() == {TOPIC, "ordinary"}
+    consumers._viewers.clear()
+    broker.create_topic("ordered")
+    broker.run(broker.metadata.delete_topics(["ordinary"]))
+    assert matched() == {TOPIC}
+    assert broker.ask(joining, 1, as_user="me").error_code == 0
+    assert matched() == {TOPIC, "ordered"}
