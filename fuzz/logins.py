@@ -11,18 +11,26 @@ import base64
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import orjson
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from fuzz.command_line import fuzz
 from fuzz.decoders import SECONDS_FREE, SECONDS_PER_MEGABYTE, Fault
 from fuzz.frames import damaged
 from millrace.core.errors import MillraceError
+from millrace.security.certificates import name_of
 from millrace.security.credentials.jaas import parse_jaas_config
 from millrace.security.credentials.passwords import ConfiguredUsers, PasswordCheck, StoredUsers
 from millrace.security.credentials.scram import Decoys, ScramCredential, ScramMechanism, derive_credential
@@ -101,6 +109,7 @@ def all_targets() -> Iterator[Target]:
     yield Target("JWKS", _key_set, parse_key_set)
     yield Target("distinguished name", _name, lambda data: parse_distinguished_name(_text(data)))
     yield Target("distinguished name by rules", _name, _map_name)
+    yield Target("certificate", lambda chance: chance.choice(_certificates()), _take_certificate)
     yield Target("mapping rules", _rules, lambda data: parse_mapping_rules(_text(data)).name_of("CN=a,OU=b"))
     yield Target("JAAS", _jaas, lambda data: parse_jaas_config(_text(data)))
     yield Target("URL", _url, _take_url)
@@ -229,6 +238,37 @@ def _key_set(chance: random.Random) -> bytes:
 def _name(chance: random.Random) -> bytes:
     return chance.choice(
         (rb"CN=a\, b,OU=c+OU=\C3\A4,O=d", b'CN="a, b",OU= c ;1.2.3=#0401', "CN=ä,OU=日本".encode())
+    )
+
+
+def _take_certificate(data: bytes) -> None:
+    with warnings.catch_warnings():
+        # Of what the library will refuse one day, such as a serial number of 0.
+        warnings.simplefilter("ignore")
+        name_of(data)
+
+
+@cache
+def _certificates() -> tuple[bytes, ...]:
+    """With names of several forms: words, numbers that have none, several in one part."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    names = (
+        [x509.NameAttribute(NameOID.COMMON_NAME, "a, b"), x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a@b.c")],
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "\u65e5\u672c" * 30)],
+        [x509.NameAttribute(x509.ObjectIdentifier("1.2.3.4"), "odd")] * 3,
+    )
+    return tuple(
+        x509.CertificateBuilder()
+        .subject_name(x509.Name(name))
+        .issuer_name(x509.Name(name))
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(began)
+        .not_valid_after(began + timedelta(days=9))
+        .sign(key, hashes.SHA256())
+        .public_bytes(Encoding.DER)
+        for name in names
     )
 
 

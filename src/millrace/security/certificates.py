@@ -37,7 +37,7 @@ def chain_facts(pem: bytes) -> tuple[CertificateFacts, ...]:
 
     try:
         return tuple(_facts(certificate) for certificate in x509.load_pem_x509_certificates(pem))
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion, x509.DuplicateExtension) as error:
         raise InvalidTlsMaterial(f"no certificate can be read: {error}") from None
 
 
@@ -47,7 +47,7 @@ def name_of(der: bytes) -> str:
 
     try:
         return _name(x509.load_der_x509_certificate(der))
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, x509.InvalidVersion) as error:
         raise InvalidDistinguishedName(str(error)) from None
 
 

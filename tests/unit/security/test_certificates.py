@@ -97,6 +97,15 @@ def test_what_is_no_certificate_is_refused() -> None:
         name_of(b"rubbish")
 
 
+def test_a_certificate_of_a_version_that_does_not_exist_is_refused() -> None:
+    """Found by the fuzzer: another error than for anything else that is wrong."""
+    sound = certificate(named((NameOID.COMMON_NAME, "a"))).public_bytes(serialization.Encoding.DER)
+    at = sound.index(bytes.fromhex("a003020102")) + 4
+    odd = sound[:at] + b"\x07" + sound[at + 1 :]
+    with pytest.raises(InvalidDistinguishedName, match="version"):
+        name_of(odd)
+
+
 def test_a_pkcs12_file_becomes_pem() -> None:
     leaf = certificate(named((NameOID.COMMON_NAME, "a")))
     other = certificate(named((NameOID.COMMON_NAME, "b")))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from millrace.broker.network.login import ListenerLogins
     from millrace.broker.network.server import Server
+    from millrace.security.principals import Identity
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +53,39 @@ class TlsConnection(Connection):
             identity = self._tls.identity_of(transport.get_extra_info("ssl_object"))
         except (NoRuleMatches, InvalidDistinguishedName) as error:
             self._tls.failed(self.endpoint.peer_host, error, self.loop.time())
+            self._tell_failure(str(error))
             self.abort("nobody by ssl.principal.mapping.rules")
             return
-        if identity is not NOBODY:
+        if identity is not NOBODY and self._is_let_in(identity):
             self.authenticated_as(identity)
+
+    def _is_let_in(self, identity: Identity) -> bool:
+        """Tell the audit of a certificate; False if it is closed and cannot be told."""
+        access = self.services.access
+        auditor = access.auditor
+        if auditor is None:
+            return True
+        refusal = auditor.refusal()
+        if refusal is not None and not access.is_super(identity):
+            auditor.count_refused()
+            self.abort(str(refusal))
+            return False
+        auditor.logged_in(
+            identity, host=self.endpoint.peer_host, listener=self.endpoint.listener, is_encrypted=True
+        )
+        return True
+
+    def _tell_failure(self, reason: str) -> None:
+        auditor = self.services.access.auditor
+        if auditor is not None:
+            auditor.login_failed(
+                "",
+                mechanism="TLS",
+                host=self.endpoint.peer_host,
+                listener=self.endpoint.listener,
+                is_encrypted=True,
+                reason=reason,
+            )
 
 
 class TlsDoor:

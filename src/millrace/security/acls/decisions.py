@@ -152,6 +152,10 @@ class Decisions:
     def allows_on_transactional_id(self, operation: Operation, transactional_id: str) -> bool:
         return self.allows(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
+    def shows_on_cluster(self, operation: Operation) -> bool:
+        """Whether the connection may do this to the cluster; if not, something else may allow it still."""
+        return self.shows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def allows_on_cluster(self, operation: Operation) -> bool:
         """Whether the connection may do this to the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)

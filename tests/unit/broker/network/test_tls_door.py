@@ -18,6 +18,8 @@ from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.server import Server, ServerLimits
 from millrace.broker.network.tls_listener import TlsListener
+from millrace.security.audit.auditor import AuditPolicy
+from millrace.security.audit.outbox import Outbox
 from millrace.security.mapping_rules import parse_mapping_rules
 from millrace.security.principals import NOBODY, user
 from millrace.security.tls import KeyStore, TlsSettings, TrustStore
@@ -26,6 +28,7 @@ from millrace.wire.messages.api_versions import ApiVersionsRequest
 from tests.harness.tls_files import Authority
 from tests.unit.broker.handlers.broker import Broker, FixedClock
 from tests.unit.broker.network.client import frame
+from tests.unit.security.audit.samples import Hands, auditor_with
 
 LIMITS = ServerLimits(
     frame_bytes_max=1 << 20,
@@ -171,6 +174,34 @@ def test_a_certificate_makes_its_holder_a_principal(broker: Broker, authority: A
             writer.write(VERSIONS)
             assert await _ends(reader)
             assert server.tls.failures == {"principal": 1}
+
+    run(work, broker)
+
+
+def test_certificates_are_told_to_the_audit_and_refused_while_it_is_closed(
+    broker: Broker, authority: Authority
+) -> None:
+    async def work(broker: Broker) -> None:
+        outbox, hands = Outbox("file", 2), Hands()
+        auditor = auditor_with([outbox], hands, AuditPolicy(is_closed=True))
+        broker.services.access.auditor = auditor
+        rules = parse_mapping_rules(r"RULE:.*CN=(\w+).*/$1/L")
+        async with opened(broker, authority, client_auth="required", rules=rules) as server:
+            known = authority.issue("c", name="client", common_name="Alice")
+            reader, writer = await server.dial(known)
+            await server.ask(reader, writer)
+            writer.close()
+            reader, writer = await server.dial(authority.issue("c", name="odd", common_name="!"))
+            assert await _ends(reader)
+            logins = [event.what for event in outbox.first(9)]
+            assert [(one.actor.principal, one.mechanism, one.is_success) for one in logins] == [  # type: ignore[union-attr]
+                ("User:alice", "TLS", True),
+                ("", "TLS", False),
+            ]
+            # The outbox is full now, and nobody empties it.
+            reader, writer = await server.dial(known)
+            assert await _ends(reader)
+            assert auditor.refused == 1
 
     run(work, broker)
 

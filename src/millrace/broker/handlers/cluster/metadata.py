@@ -153,11 +153,11 @@ def _all_topics(ctx: RequestContext, request: MetadataRequest) -> bytes:
     body = answers.find(key, image.topology_revision)
     if body is None:
         brokers = reachable_brokers(ctx, image)
-        allows = ctx.decisions.allows_on_topic
+        shows = ctx.decisions.shows
         topics = [
             _topic(image, topic, brokers, ctx.api_version)
             for topic in image.topics.values()
-            if allows(Operation.DESCRIBE, topic.name)
+            if shows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
         response = _response(ctx, request, image, brokers, topics)
         body = schema.response_encoder(ApiKey.METADATA, ctx.api_version)(response)
@@ -199,7 +199,7 @@ def _creatable(ctx: RequestContext, topics: Iterable[MetadataRequestTopic]) -> l
 
 def _may_create(ctx: RequestContext, name: str) -> bool:
     decisions = ctx.decisions
-    return decisions.allows_on_cluster(Operation.CREATE) or decisions.allows_on_topic(Operation.CREATE, name)
+    return decisions.shows_on_cluster(Operation.CREATE) or decisions.allows_on_topic(Operation.CREATE, name)
 
 
 def _is_creatable(name: str) -> bool:

@@ -44,14 +44,14 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
     types = {each.lower() for each in request.types_filter}
     response = ListGroupsResponse()
     decisions = ctx.decisions
-    sees_all = decisions.allows_on_cluster(Operation.DESCRIBE)
+    sees_all = decisions.shows_on_cluster(Operation.DESCRIBE)
     for machine in groups.machines():
         for group_id, group in machine.groups.items():
             state = group.state_name
             if (
                 (not states or state.lower() in states)
                 and (not types or group.type_name in types)
-                and (sees_all or decisions.allows_on_group(Operation.DESCRIBE, group_id))
+                and (sees_all or decisions.shows(Operation.DESCRIBE, ResourceType.GROUP, group_id))
             ):
                 response.groups.append(
                     ListedGroup(

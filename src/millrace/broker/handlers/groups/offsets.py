@@ -25,7 +25,7 @@ from millrace.groups.commands import (
     OffsetsFetched,
 )
 from millrace.metadata.image import Image, TopicState
-from millrace.security.acls.binding import Operation
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.offset_commit import (
@@ -122,7 +122,8 @@ def _fetch(
             (name, index)
             for asked in group.topics
             if (name := _name(image, asked, ctx.api_version)) is not None
-            and ctx.decisions.allows_on_topic(Operation.DESCRIBE, name)
+            # The answer asks again, and tells of it.
+            and ctx.decisions.shows(Operation.DESCRIBE, ResourceType.TOPIC, name)
             for index in asked.partition_indexes
         ]
     command = FetchOffsets(group.group_id, partitions, group.member_id, group.member_epoch, require_stable)
@@ -171,7 +172,7 @@ def _all_fetched(
             if known is None and ctx.api_version >= TOPIC_IDS_FROM:
                 # The topic is being deleted: there is no id to tell it by.
                 continue
-            if not ctx.decisions.allows_on_topic(Operation.DESCRIBE, name):
+            if not ctx.decisions.shows(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 continue
             topic = topics[name] = OffsetFetchResponseTopics(name=name)
             if known is not None:

@@ -13,7 +13,7 @@ from millrace.broker.network.requests import Request
 from millrace.broker.wire_errors import error_code
 from millrace.core.ids import TopicId
 from millrace.groups.offsets.prepared_commits import Committer, Place, Wanted, apply_commit, place_of
-from millrace.security.acls.binding import Operation
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.wire.commit_codec import (
     TOPIC_IDS_FROM,
     is_sole,
@@ -108,7 +108,7 @@ def _meet(request: CommitRequest, head: bytes) -> Committer | None:
     if said is None:
         return None
     index = request.connection.services.groups.partition_of(said[0])
-    if index is None or not request.connection.decisions.allows_on_group(Operation.READ, said[0]):
+    if index is None or not request.connection.decisions.shows(Operation.READ, ResourceType.GROUP, said[0]):
         return None
     committer = Committer(*said, index)
     request.connection.recognised.remember(request.route, (head,), committer)
@@ -128,7 +128,7 @@ def _find(
         topic = None if name is None else image.topics.get(name)
     if topic is None or not 0 <= partition < len(topic.partitions):
         return None
-    if not request.connection.decisions.allows_on_topic(Operation.READ, topic.name):
+    if not request.connection.decisions.shows(Operation.READ, ResourceType.TOPIC, topic.name):
         return None
     place = place_of(committer.group_id, topic.name, partition, topic.topic_id)
     request.connection.recognised.remember(request.route, (head, named, partition), place)

@@ -19,7 +19,7 @@ from millrace.broker.network.dispatch import Api
 from millrace.broker.network.lookout import SMALL_BATCH_BYTES
 from millrace.core.errors import MillraceError
 from millrace.metadata.topic_names import INTERNAL_TOPICS
-from millrace.security.acls.binding import Operation
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.produce_codec import (
     PartitionResult,
@@ -74,7 +74,7 @@ def _sole_partition(request: ProduceAnswer, topic: TopicRecords) -> tuple[Partit
         or partition.topic in INTERNAL_TOPICS
         or not partition.has_enough_replicas
         or partition.log.prepares_batches
-        or not connection.decisions.allows_on_topic(Operation.WRITE, partition.topic)
+        or not connection.decisions.shows(Operation.WRITE, ResourceType.TOPIC, partition.topic)
         or connection.services.storage_refusal(partition.topic) is not None
     ):
         return None

@@ -154,7 +154,7 @@ def _failed(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    is_broker = ctx.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+    is_broker = ctx.decisions.shows_on_cluster(Operation.CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

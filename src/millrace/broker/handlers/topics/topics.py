@@ -24,7 +24,7 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.image import TopicState
 from millrace.metadata.service import NewTopic
-from millrace.security.acls.binding import Operation
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.create_partitions import (
@@ -62,7 +62,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     results: dict[str, CreatableTopicResult] = {}
     wanted: dict[str, NewTopic] = {}
     decisions = ctx.decisions
-    may_create_any = decisions.allows_on_cluster(Operation.CREATE)
+    may_create_any = decisions.shows_on_cluster(Operation.CREATE)
     for name, topic in _by_name(request.topics).items():
         is_proper = topic is not None and name != KAFKA_METADATA_TOPIC
         if is_proper and not may_create_any and not decisions.allows_on_topic(Operation.CREATE, name):
@@ -92,7 +92,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             _not_created(name, outcome)
             if isinstance(outcome, MetadataError)
             else _created(outcome, describe)
-            if decisions.allows_on_topic(Operation.DESCRIBE_CONFIGS, name)
+            if decisions.shows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
             else CreatableTopicResult(
                 name=name, topic_id=outcome.topic_id, topic_config_error_code=NOT_ALLOWED, error_message=None
             )
@@ -241,7 +241,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
 def _deletion_refused(ctx: RequestContext, topic: DeleteTopicState) -> DeletableTopicResult | None:
     """The answer to those who may not delete a topic, or not even know of it; None if they may."""
     decisions = ctx.decisions
-    if decisions.allows_on_cluster(Operation.DELETE):
+    if decisions.shows_on_cluster(Operation.DELETE):
         return None
     if topic.name is None:
         known = ctx.services.metadata.image.topics_by_id.get(TopicId(topic.topic_id))

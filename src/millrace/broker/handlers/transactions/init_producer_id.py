@@ -25,7 +25,7 @@ async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) 
     if request.transactional_id is not None:
         if not ctx.decisions.allows_on_transactional_id(Operation.WRITE, request.transactional_id):
             return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    elif not ctx.decisions.allows_on_cluster(
+    elif not ctx.decisions.shows_on_cluster(
         Operation.IDEMPOTENT_WRITE
     ) and not ctx.decisions.allows_somewhere(Operation.WRITE, ResourceType.TOPIC):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -19,7 +19,7 @@ from millrace.core.patterns import InvalidPattern, TopicPattern
 from millrace.groups.service import OFFSETS_TOPIC
 from millrace.log.state.transactions import EPOCH_PER_TRANSACTION, NO_TRANSACTION_VERSION, EndMarker
 from millrace.metadata.topic_names import is_internal
-from millrace.security.acls.binding import Operation
+from millrace.security.acls.binding import Operation, ResourceType
 from millrace.transactions.commands import AddPartitions, Identity, VerifyPartitions
 from millrace.transactions.errors import (
     EpochFenced,
@@ -241,7 +241,7 @@ async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse
 
 async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     decisions = ctx.decisions
-    if not decisions.allows_on_cluster(Operation.ALTER) and not decisions.allows_on_cluster(
+    if not decisions.shows_on_cluster(Operation.ALTER) and not decisions.allows_on_cluster(
         Operation.CLUSTER_ACTION
     ):
         return _no_markers(request)
@@ -333,7 +333,7 @@ def _described(ctx: RequestContext, name: str) -> described.TransactionState:
         return described.TransactionState(error_code=error_code(found), transactional_id=name)
     topics: dict[str, described.TopicData] = {}
     for topic, index in found.partitions:
-        if not ctx.decisions.allows_on_topic(Operation.DESCRIBE, topic):
+        if not ctx.decisions.shows(Operation.DESCRIBE, ResourceType.TOPIC, topic):
             continue
         topics.setdefault(topic, described.TopicData(topic=topic)).partitions.append(index)
     return described.TransactionState(
@@ -373,7 +373,7 @@ def list_transactions(
                 or (each.started_ms >= 0 and now_ms - each.started_ms > request.duration_filter)
             )
             and (matched is None or each.transactional_id in matched)
-            and ctx.decisions.allows_on_transactional_id(Operation.DESCRIBE, each.transactional_id)
+            and ctx.decisions.shows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
         )
 
     return listed.ListTransactionsResponse(
