@@ -29,7 +29,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from millrace.client.blocking_connection import BlockingConnection
+from millrace.client.errors import BrokerRefused
+from millrace.client.security import read_security
 from millrace.security.credentials import scram
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from millrace.wire.messages.metadata import MetadataRequest
 from tests.harness.certificates import Authority
 from tests.harness.etcd import EtcdProcess
 from tests.harness.millrace import run_millrace
@@ -257,6 +263,41 @@ def changes(world: World) -> list[str]:
     return [*derived_forms(WIRE, salt), *derived_forms(FIRST, b"some salt")]
 
 
+def delegation_tokens(world: World) -> list[str]:
+    """A token is made, used, and used with an HMAC that is not its own; returns the forms of the real one."""
+    admin = read_security({
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.username": "admin",
+        "sasl.password": PLAIN,
+    })  # fmt: skip
+    connection = BlockingConnection("127.0.0.1", world.broker.port, client_id="t", timeout_s=20)
+    connection.open_with("tests", admin)
+    request = CreateDelegationTokenRequest(max_lifetime_ms=600_000)
+    made = connection.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, request)
+    connection.close()
+    assert made.error_code == 0
+    shown = base64.b64encode(made.hmac).decode()
+    for password in (shown, base64.b64encode(WRONG.encode()).decode()):
+        login = read_security({
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": made.token_id,
+            "sasl.password": password,
+            "sasl.delegation.token": "true",
+        })  # fmt: skip
+        connection = BlockingConnection("127.0.0.1", world.broker.port, client_id="t", timeout_s=20)
+        try:
+            connection.open_with("tests", login)
+            assert password == shown
+            connection.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+        except BrokerRefused as refused:
+            world.shown["the refusal of a token"] = f"{refused} {refused!r}"
+        finally:
+            connection.close()
+    assert "the refusal of a token" in world.shown
+    return [shown, made.hmac.hex()]
+
+
 def web_pages(world: World) -> None:
     for path, headers in (
         ("/metrics", f"Authorization: Bearer {METRICS}\r\n"),
@@ -306,7 +347,7 @@ def commands(world: World) -> None:
 def test_no_secret_is_ever_shown(world: World) -> None:
     broken_logins(world)
     good_logins(world)
-    derived = changes(world)
+    derived = changes(world) + delegation_tokens(world)
     web_pages(world)
     commands(world)
     # What it says when it cannot reach its store, and when it is ended in the middle of everything.
