@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from millrace.broker.config.listeners import Listener
 from millrace.broker.handlers.services import Services
 from millrace.broker.network.key_sets import KeySetFeed, KeySetPlace
 from millrace.broker.network.login import ListenerLogins
+from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.service import Metadata
 from millrace.security.credentials.passwords import ConfiguredUsers, PasswordCheck, StoredUsers
 from millrace.security.credentials.scram import Decoys, ScramCredential, ScramMechanism
@@ -26,6 +28,8 @@ from millrace.security.sasl.plain import PLAIN, PlainExchange
 from millrace.security.sasl.scram import ScramExchange, TokenLogin
 from millrace.security.sasl.session import SaslSettings
 from millrace.security.tokens import TokenLogins
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,14 @@ def build_logins(ground: Ground, services: Services) -> Logins:
 
     def reconfigure(before: BrokerConfig, now: BrokerConfig) -> None:
         for listener in now.listeners:
-            if listener.name in logins.by_listener and _differs(before, now, listener):
-                settings = logins.settings_of(login_settings(now, listener))
-                logins.by_listener[listener.name].settings = settings
+            if listener.name not in logins.by_listener:
+                continue
+            try:
+                if _differs(before, now, listener):
+                    settings = logins.settings_of(login_settings(now, listener))
+                    logins.by_listener[listener.name].settings = settings
+            except InvalidConfig as error:
+                log.error("new settings of logins cannot be used, the old ones stay: %s", error)
 
     ground.config.subscribe(reconfigure)
     return logins

@@ -157,6 +157,10 @@ def test_changed_users_count_for_new_connections(tmp_path: Path) -> None:
     assert principal_of(respond(exchange_of(logins, "PLAIN"), b"\0alice\0y")) == user("alice")
     assert isinstance(respond(exchange_of(logins, "PLAIN"), b"\0alice\0x"), Failure)
     same = logins.by_listener["SASL_PLAINTEXT"].settings
+    live.replace(changed.with_dynamic(default={}, broker={JAAS: "rubbish"}))
+    assert logins.by_listener["SASL_PLAINTEXT"].settings is same
+    live.replace(changed)
+    same = logins.by_listener["SASL_PLAINTEXT"].settings
     live.replace(changed.with_static("num.partitions", "3"))
     assert logins.by_listener["SASL_PLAINTEXT"].settings is same
 
