@@ -11,8 +11,9 @@ from millrace.broker.config.config import load
 from millrace.cli.secure import settings_files
 from millrace.cli.secure.settings_files import Login, Place
 from millrace.client.properties import translated
-from millrace.client.security import read_security
 from millrace.core.properties import parse_properties
+from millrace.pipeline.sink.options import read_sink_options
+from millrace.pipeline.source.options import read_options
 
 ADMIN = Login("admin", 'ge"hei\\m')
 
@@ -45,10 +46,12 @@ def test_both_kinds_of_clients_log_in_alike(place: Place, render: object) -> Non
 
 def test_spark_takes_the_same(place: Place) -> None:
     options = json.loads(settings_files.spark_options(place, ADMIN))
-    security = read_security(options)
-    assert (security.protocol, security.mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
-    assert (security.username, security.password) == (ADMIN.user, ADMIN.password)
-    assert options["kafka.bootstrap.servers"] == "h:9092"
+    source = read_options({**options, "subscribe": "t"}, streaming=True)
+    sink = read_sink_options({**options, "topic": "t"}, is_streaming=False)
+    assert (source.bootstrap, sink.bootstrap) == ("h:9092", "h:9092")
+    for security in (source.security, sink.security):
+        assert (security.protocol, security.mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+        assert (security.username, security.password) == (ADMIN.user, ADMIN.password)
 
 
 def test_a_password_is_in_no_representation() -> None:
