@@ -1,7 +1,7 @@
-"""How many instructions a process has run, counted by callgrind: a figure that no neighbour can change.
+"""How many instructions a process has run, counted by callgrind: no neighbour makes them more.
 
-A broker under callgrind is fifty times slower and does the same work, so that what it needs for a request or
-a gigabyte can be told to a hundredth, on a busy machine, in one round. It counts the process's own
+A broker under callgrind is fifty times slower and does the same work, so that what it needs for a fixed
+number of requests can be told to a hundredth. It counts the process's own
 instructions and none of the kernel's; what the kernel does for a broker follows its system calls.
 """
 
