@@ -220,7 +220,8 @@ INCREMENTAL_ALTER_CONFIGS: Final = Api(
     versions=(0, 1),
     handle=incremental_alter_configs,
     checks=(
-        on_cluster(Operation.ALTER_CONFIGS, "of brokers, roles and tenants"),
+        on_cluster(Operation.ALTER_CONFIGS, "of brokers"),
+        on_cluster(Operation.ALTER, "of roles and tenants"),
         on_topic(Operation.ALTER_CONFIGS, "of topics"),
         on_group(Operation.ALTER_CONFIGS, "of groups"),
     ),

@@ -1,7 +1,8 @@
 """Roles and tenants as resources with settings: who may see and change them, and how they are shown.
 
-Who may alter the settings of the cluster changes all of them. A tenant's administrators see their tenant and
-change its members.
+Who may set permissions (Alter on the cluster) changes all of them: a role given away is permissions given
+away, so that the right to alter settings is not enough. A tenant's administrators see their tenant and change
+its members.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def alter(
     ctx: RequestContext, resource_type: int, name: str, alterations: Sequence[Alteration]
 ) -> AlterRole | AlterTenant:
     """The command that makes these changes; raises NotAllowedOnCluster."""
-    if not ctx.decisions.allows_on_cluster(Operation.ALTER_CONFIGS):
+    if not ctx.decisions.allows_on_cluster(Operation.ALTER):
         is_about_members = bool(alterations) and all(each.name == MEMBERS for each in alterations)
         if resource_type == ROLE_TYPE or not is_about_members or name not in _own_tenants(ctx):
             raise NotAllowedOnCluster

@@ -184,6 +184,19 @@ def test_who_may_not_learns_and_changes_nothing(guarded: Broker) -> None:
         assert names(guarded, kind, who="a") == REFUSED
 
 
+def test_the_right_to_alter_settings_gives_nobody_a_role(guarded: Broker) -> None:
+    """Or whoever may change a broker's settings would soon be allowed everything."""
+    assert alter(guarded, ROLE_TYPE, "owners", ("members", SET, "User:boss")) == 0
+    rights = acl(CLUSTER_NAME, Operation.ALTER_CONFIGS, "User:operator", resource_type=ResourceType.CLUSTER)
+    guarded.allow(rights)
+    assert (
+        alter(guarded, ROLE_TYPE, "owners", ("members", APPEND, "User:operator"), who="operator") == REFUSED
+    )
+    assert alter(guarded, TENANT_TYPE, "t", ("prefix", SET, "t-"), who="operator") == REFUSED
+    guarded.allow(rights._replace(operation=Operation.ALTER))
+    assert alter(guarded, ROLE_TYPE, "owners", ("members", APPEND, "User:operator"), who="operator") == 0
+
+
 def test_administrators_of_a_tenant_see_it_and_change_its_members_alone(guarded: Broker) -> None:
     for name, boss in (("team", "User:boss"), ("crew", "User:other")):
         changes = (
