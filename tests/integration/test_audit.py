@@ -3,8 +3,10 @@ file."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +26,7 @@ from confluent_kafka.admin import (
 from tests.compat.test_produce import confluent_outcome
 from tests.conftest import CheckDisks
 from tests.harness.millrace import MillraceProcess
-from tests.harness.process import eventually, free_port
+from tests.harness.process import eventually, free_port, throughout
 from tests.harness.topics import admin_client, create_topic, unique_name
 
 AUDIT_TOPIC: Final = "__audit"
@@ -225,3 +227,70 @@ def test_reading_the_audit_needs_the_permission(guarded: tuple[MillraceProcess, 
     assert error is not None
     assert error.name() == "TOPIC_AUTHORIZATION_FAILED"
     assert AUDIT_TOPIC not in alice.list_topics(timeout=10).topics
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte for the audit's file."""
+    path = tmp_path / "small"
+    path.mkdir()
+    answer = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {answer.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", ["open", "closed"])
+def test_a_full_disk_is_waited_out_openly_or_closed(
+    directory: Path, small_disk: Path, failure: str, check_disks: CheckDisks
+) -> None:
+    """Open: the broker goes on. Closed: it refuses to be administered until the audit can be written."""
+    broker = MillraceProcess(
+        directory,
+        {
+            "audit.enable": "true",
+            "audit.topic.enable": "false",
+            "audit.log.file": str(small_disk / "audit.log"),
+            "audit.failure": failure,
+        },
+    )
+    broker.start()
+    try:
+        filler = small_disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(65_536))
+        before = create_topic(broker.bootstrap, unique_name("before"))
+        assert confluent_outcome(broker.bootstrap, before, {}, value=b"x") == 0
+        admin = admin_client(broker.bootstrap)
+
+        def outcome() -> str:
+            name = unique_name("meanwhile")
+            try:
+                admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
+            except KafkaException as error:
+                return str(error.args[0].str())
+            return ""
+
+        if failure == "open":
+            throughout(lambda: outcome() == "", 12.0, pause_s=1.0)
+            assert "millrace_audit_file_failures_total" in broker.http("/metrics")[1]
+        else:
+            eventually(lambda: "the audit cannot be written (file)" in outcome(), pause_s=1.0)
+            assert "millrace_audit_refusing 1.0" in broker.http("/metrics")[1]
+        assert confluent_outcome(broker.bootstrap, before, {}, value=b"y") == 1, "who is inside goes on"
+        filler.unlink()
+        eventually(lambda: outcome() == "", pause_s=0.5)
+        path = small_disk / "audit.log"
+        eventually(lambda: path.exists() and f"[Topic:{before}=NONE]" in path.read_text())
+        assert path.read_text().endswith("\n")
+    finally:
+        broker.end()
+    check_disks(broker)

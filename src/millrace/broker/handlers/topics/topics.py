@@ -24,6 +24,7 @@ from millrace.metadata.errors import (
 )
 from millrace.metadata.image import TopicState
 from millrace.metadata.service import NewTopic
+from millrace.metadata.topic_names import AUDIT_TOPIC
 from millrace.security.acls.binding import Operation, ResourceType
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -210,7 +211,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
         results[key] = None
         wanted[key] = topic
     for key, topic in list(wanted.items()):
-        refusal = _deletion_refused(ctx, topic)
+        refusal = _deletion_refused(ctx, topic) or _audit_kept(ctx, topic)
         if refusal is not None:
             results[key] = refusal
             del wanted[key]
@@ -260,6 +261,23 @@ def _deletion_refused(ctx: RequestContext, topic: DeleteTopicState) -> Deletable
         if is_absent or decisions.allows_on_topic(Operation.DELETE, topic.name):
             return None
     return DeletableTopicResult(name=topic.name, error_code=NOT_ALLOWED, error_message=NOT_ALLOWED.message)
+
+
+def _audit_kept(ctx: RequestContext, topic: DeleteTopicState) -> DeletableTopicResult | None:
+    """The answer to those who would delete what is told of them; None for any other topic."""
+    name = topic.name
+    if name is None:
+        known = ctx.services.metadata.image.topics_by_id.get(TopicId(topic.topic_id))
+        name = None if known is None else known.name
+    if name != AUDIT_TOPIC or ctx.services.access.auditor is None:
+        return None
+    is_known_code = ctx.api_version >= DELETION_DISABLED_FROM
+    return DeletableTopicResult(
+        name=name,
+        topic_id=topic.topic_id,
+        error_code=ErrorCode.TOPIC_DELETION_DISABLED if is_known_code else ErrorCode.INVALID_REQUEST,
+        error_message="the audit cannot be deleted while audit.enable is true",
+    )
 
 
 def _not_deleted(topic: DeleteTopicState, error: MetadataError, version: int) -> DeletableTopicResult:

@@ -74,6 +74,23 @@ def test_who_asked_and_what_came_of_it_is_told(broker: Broker) -> None:
     assert (third.request, third.results[0].error) == ("DeleteTopics", "NONE")
 
 
+@pytest.mark.parametrize(
+    "version, code", [(6, ErrorCode.TOPIC_DELETION_DISABLED), (1, ErrorCode.INVALID_REQUEST)]
+)
+def test_nobody_deletes_what_is_told_of_them(broker: Broker, version: int, code: ErrorCode) -> None:
+    made = broker.create_topic("__audit")
+    Audited(broker, is_closed=False)
+    asked = [DeleteTopicState(name="__audit")]
+    if version == 6:
+        asked.append(DeleteTopicState(topic_id=made.topic_id))
+    answer = broker.ask(DeleteTopicsRequest(topic_names=["__audit"], topics=asked), version)
+    assert {each.error_code for each in answer.responses} == {code}
+    assert "__audit" in broker.metadata.image.topics
+    broker.services.access.auditor = None
+    answer = broker.ask(DeleteTopicsRequest(topic_names=["__audit"], topics=asked[:1]), version)
+    assert [each.error_code for each in answer.responses] == [0]
+
+
 def test_values_of_settings_are_not_told(broker: Broker) -> None:
     audited = Audited(broker, is_closed=False)
     audited.create("orders")
