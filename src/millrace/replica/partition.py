@@ -109,6 +109,7 @@ class Partition:
         "topic",
         "topic_id",
         "topic_partition",
+        "transaction_owners",
         "waiting_produces",
     )
 
@@ -146,6 +147,8 @@ class Partition:
         """Grows whenever this broker begins or ceases to lead: what was found out before may be wrong."""
         self.markers_count = 0
         """How many markers were written here: a verification from before the last one no longer holds."""
+        self.transaction_owners: dict[int, str] = {}
+        """By producer id: in whose name its open transaction was verified, while this broker leads."""
         self._uncommitted_bytes = 0
         self.answer_staged: Callable[[Partition, list[StagedBatch], MillraceError | None], None] | None = None
         """Called with the outcome of staged batches; set by whoever stages them."""
@@ -223,6 +226,7 @@ class Partition:
         self._uncommitted_bytes = 0
         if was_leader:
             self.leaders_count += 1
+            self.transaction_owners.clear()
             self.waiting_produces.fail()
         if is_news:
             self.log.expect_no_readers()
@@ -380,6 +384,7 @@ class Partition:
         )
         appended = self.append_own(memoryview(bytearray(batch)), now_ms)
         self.markers_count += 1
+        self.transaction_owners.pop(marker.producer_id, None)
         return appended
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:

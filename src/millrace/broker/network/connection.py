@@ -54,7 +54,6 @@ class Connection(asyncio.BufferedProtocol):
         "_handling",
         "_held_bytes",
         "_holds",
-        "_is_closing",
         "_is_full",
         "_own",
         "_reading_paused",
@@ -77,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         "frame_since",
         "frames_count",
         "idle_since",
+        "is_closing",
         "is_last_frame",
         "login",
         "loop",
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: list[bytes] = []
         self._handling = False
         self._holds = 0
-        self._is_closing = False
+        self.is_closing = False
         self._held_bytes = 0
         self._is_full = False
         """Whether so many answers wait for earlier ones that no further request may be handled."""
@@ -165,13 +165,13 @@ class Connection(asyncio.BufferedProtocol):
         self.out = Outgoing(stream)
         self.out.begin(is_local=local[0] == peer[0])
         if not self._server.admit(self):
-            self._is_closing = True
+            self.is_closing = True
             self.out.close()
             stream.abort()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_closing = True
+        self.is_closing = True
         self.out.close()
         for slot in self._slots:
             slot.discard()
@@ -201,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @override
     def resume_writing(self) -> None:
-        if self._is_closing:
+        if self.is_closing:
             return
         try:
             self.out.resume()
@@ -223,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         own = self._own
         if own is None:
             consumed = self._handle_frames(self._shared, nbytes)
-            if consumed < nbytes and not self._is_closing:
+            if consumed < nbytes and not self.is_closing:
                 self._keep(self._shared, consumed, nbytes)
             return
         self._filled += nbytes
@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         assert own is not None
         filled = self._filled
         consumed = self._handle_frames(own, filled)
-        if self._is_closing:
+        if self.is_closing:
             return
         if consumed == filled:
             self._filled = 0
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
                 position, is_for_handlers = self.login.take_frames(buffer, end)
                 if not is_for_handlers:
                     return position
-            while end - position >= 4 and not self._holds and not self._is_closing:
+            while end - position >= 4 and not self._holds and not self.is_closing:
                 (size,) = _read_length(buffer, position)
                 start = position + 4
                 stop = start + size
@@ -396,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _continue(self) -> None:
         """Handle the frames that had to wait, then read on."""
-        if self._is_closing or self._holds or self._handling or self._is_full:
+        if self.is_closing or self._holds or self._handling or self._is_full:
             return
         if self._own is not None and self._filled:
             self._handle_own()
@@ -437,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         slot.is_over = True
         slot.response = response
-        if self._is_closing:
+        if self.is_closing:
             return
         if (first := slots[0].response) is None:
             if (size_bytes := answer_bytes(response)) > 0:
@@ -496,7 +496,7 @@ class Connection(asyncio.BufferedProtocol):
     def send_answers(self) -> None:
         """Send the answers that are ready, in one piece."""
         answers = self._answers
-        if not answers or self._is_closing:
+        if not answers or self.is_closing:
             return
         data = answers[0] if len(answers) == 1 else b"".join(answers)
         answers.clear()
@@ -552,7 +552,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_held(self) -> bool:
         """Whether no further frame may be handled now."""
-        return self._is_closing or self._holds > 0
+        return self.is_closing or self._holds > 0
 
     @property
     def is_waiting(self) -> bool:
@@ -565,7 +565,7 @@ class Connection(asyncio.BufferedProtocol):
             self._drop_own_buffer()
 
     def _pause_reading(self) -> None:
-        if not self._reading_paused and self._transport is not None and not self._is_closing:
+        if not self._reading_paused and self._transport is not None and not self.is_closing:
             self._reading_paused = True
             self._transport.pause_reading()
 
@@ -576,9 +576,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self, reason: str) -> None:
         """End the connection now, and say why in the log."""
-        if self._is_closing:
+        if self.is_closing:
             return
-        self._is_closing = True
+        self.is_closing = True
         log.info(
             "connection closed",
             extra={"peer": f"{self.endpoint.peer_host}:{self.endpoint.peer_port}", "reason": reason},
@@ -590,10 +590,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End the connection after what was written has left."""
-        if self._is_closing:
+        if self.is_closing:
             return
         self.send_answers()
-        self._is_closing = True
+        self.is_closing = True
         self.out.close()
         if self._transport is not None:
             self._transport.close()

@@ -2,11 +2,15 @@
 
 Rules without I/O. A session remembers what the client was last told of each partition, so that an
 incremental answer holds only partitions with news.
+
+A session belongs to whoever began it, on whichever connection they come. To all others it does not exist: who
+guesses its number learns no names from it, and cannot end it.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,12 +73,19 @@ TargetKey = tuple[str, TopicId | None, int]
 class FetchSession:
     """The partitions of one client, in the order in which they are served."""
 
-    __slots__ = ("created_ms", "epoch", "last_used_ms", "session_id", "targets", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "last_used_ms", "owner", "session_id", "targets", "uses_topic_ids")
 
     def __init__(
-        self, session_id: int, targets: dict[TargetKey, FetchTarget], *, uses_topic_ids: bool, now_ms: int
+        self,
+        session_id: int,
+        targets: dict[TargetKey, FetchTarget],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+        owner: Hashable = None,
     ) -> None:
         self.session_id = session_id
+        self.owner = owner
         self.targets = targets
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
@@ -141,12 +152,14 @@ class FetchSessions:
     def partition_count(self) -> int:
         return sum(len(session.targets) for session in self._sessions.values())
 
-    def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
-        """The partitions to read for a request; raises one of this module's errors."""
+    def plan(
+        self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: Hashable = None
+    ) -> FetchPlan:
+        """The partitions to read for a request of `owner`; raises one of this module's errors."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._plan_full(request, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+            return self._plan_full(request, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner)
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise SessionNotFound(request.session_id)
         if session.epoch != request.session_epoch:
             raise InvalidSessionEpoch(request.session_id, epoch=request.session_epoch, expected=session.epoch)
@@ -174,8 +187,12 @@ class FetchSessions:
         """Forget a session that its client was not told of."""
         self._sessions.pop(session.session_id, None)
 
-    def _plan_full(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
-        self._sessions.pop(request.session_id, None)
+    def _plan_full(
+        self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: Hashable
+    ) -> FetchPlan:
+        ended = self._sessions.get(request.session_id)
+        if ended is not None and ended.owner == owner:
+            del self._sessions[request.session_id]
         targets: dict[TargetKey, FetchTarget] = {}
         for topic in request.topics:
             for wanted in topic.partitions:
@@ -186,7 +203,7 @@ class FetchSessions:
         if request.session_epoch == FINAL_EPOCH or not targets or not self._make_room(len(targets), now_ms):
             return FetchPlan(ordered, None, is_incremental=False)
         session_id = self._fresh_id()
-        session = FetchSession(session_id, targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = FetchSession(session_id, targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner)
         self._sessions[session_id] = session
         return FetchPlan(ordered, session, is_incremental=False)
 

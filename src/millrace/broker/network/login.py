@@ -234,6 +234,10 @@ class Login:
 
     def _conclude(self, reaction: sasl.Reaction) -> None:
         connection, logins = self._connection, self._logins
+        if reaction.identity is not None and connection.is_closing:
+            # It ended while a thread was at work. Nobody comes in, and nothing may be counted for one who has
+            # been forgotten already.
+            return
         if reaction.identity is not None:
             refusal = None if logins.refuses is None else logins.refuses(reaction.identity)
             if refusal is not None:

@@ -73,4 +73,5 @@ def _facts(record: logging.LogRecord) -> dict[str, object]:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return repr(text) if " " in text or not text else text
+    # What others have chosen, such as a client's name, begins no line of its own and moves no terminal.
+    return repr(text) if " " in text or not text or not text.isprintable() else text

@@ -69,6 +69,20 @@ def test_the_final_epoch_ends_the_session_it_names() -> None:
         plan(cache, request(session_id=begun.session_id, epoch=1))
 
 
+def test_a_session_exists_only_for_those_who_began_it() -> None:
+    """Who guesses its number learns no names from it, and does not end it."""
+    cache = sessions()
+    begun = cache.plan(request(("a", 0, 5)), uses_topic_ids=False, now_ms=0, owner="alice")
+    number = begun.session_id
+    for stolen in (request(session_id=number, epoch=1), request(session_id=number, epoch=9)):
+        with pytest.raises(SessionNotFound):
+            cache.plan(stolen, uses_topic_ids=False, now_ms=0, owner="mallory")
+    for ended in (request(("b", 0, 0), session_id=number, epoch=-1), request(session_id=number, epoch=0)):
+        cache.plan(ended, uses_topic_ids=False, now_ms=0, owner="mallory")
+    own = cache.plan(request(session_id=number, epoch=1), uses_topic_ids=False, now_ms=0, owner="alice")
+    assert offsets(own) == [("a", 0, 5)]
+
+
 def test_a_repeated_or_skipped_epoch_is_refused_and_changes_nothing() -> None:
     cache = sessions()
     begun = plan(cache, request(("a", 0, 0)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from millrace.wire.messages.metadata import MetadataRequest
 from millrace.wire.messages.produce import ProduceRequest
 from millrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from millrace.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.unit.broker.handlers.broker import NOW_MS, Broker, FixedClock
+from tests.unit.broker.handlers.broker import NOW_MS, RESTRICTED, Broker, FixedClock
 from tests.unit.broker.network.client import Client, frame, responses
 
 VERSIONS, SHAKE, AUTH = ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
@@ -428,3 +429,38 @@ def test_who_is_refused_after_the_login_finds_the_connection_closed(broker: Brok
         assert told == []
 
     run(broker, work)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that checks permissions."""
+    broker = Broker(tmp_path / "guarded", RESTRICTED)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def test_who_goes_while_a_thread_checks_the_login_leaves_nothing_behind(guarded: Broker) -> None:
+    """Else others of the same name are forgotten while they are connected, and their end fails."""
+
+    async def work() -> None:
+        recognition = guarded.services.recognition
+        others = [LoginClient(guarded, logins_of()) for _ in range(2)]
+        before = recognition.askers_count
+        for how in ("lost", "aborted"):
+            client = LoginClient(guarded, logins_of())
+            told: list[object] = []
+            client.logins.told = lambda *login, told=told: told.append(login)
+            await client.shake("SLOW")
+            client.receive(frame(AUTH, 1, SaslAuthenticateRequest(auth_bytes=b"yes")))
+            if how == "aborted":
+                client.connection.abort("the sweep")
+            client.connection.connection_lost(None)
+            assert await client.answers() == b""
+            assert client.connection.decisions.identity == NOBODY
+            assert told == []
+        assert recognition.askers_count == before
+        for other in others:
+            other.connection.connection_lost(None)
+
+    run(guarded, work)

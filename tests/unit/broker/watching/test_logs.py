@@ -24,6 +24,13 @@ def test_a_line_for_people_ends_with_the_facts() -> None:
     assert line.endswith("INFO    millrace.broker: listening address=h:1 reason='two words' empty=''")
 
 
+@pytest.mark.parametrize("name", ["x\n2026-01-01T00:00:00.000\tINFO", "x\r\x1b[2J", "x\u2028y", "x\x85y"])
+def test_what_clients_call_themselves_begins_no_line_and_moves_no_terminal(name: str) -> None:
+    line = TextFormatter().format(record("logged in", principal=name))
+    assert line.isprintable()
+    assert line.endswith(f"principal={name!r}")
+
+
 def test_facts_come_before_a_trace() -> None:
     failed = record("failed", task="cleaner")
     failed.exc_text = "Traceback\n  ValueError"

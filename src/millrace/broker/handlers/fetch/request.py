@@ -52,7 +52,10 @@ def fetch(answer: RecordsAnswer) -> None:
         request = _within(connection.throttle.fetch_bytes_max, request)
     try:
         plan = services.fetch_sessions.plan(
-            request, uses_topic_ids=route.version >= TOPIC_IDS_FROM, now_ms=services.clock.wall_ms()
+            request,
+            uses_topic_ids=route.version >= TOPIC_IDS_FROM,
+            now_ms=services.clock.wall_ms(),
+            owner=connection.decisions.identity.principal,
         )
     except (SessionNotFound, InvalidSessionEpoch, SessionTopicIdsDiffer) as error:
         answer.refuse(error_code(error))

@@ -76,7 +76,7 @@ class TransactionGate:
                     # Refused when it is to be appended; the transaction shall not wait for its marker.
                     continue
                 producer = _transactional_producer(records)
-                if producer is not None and not partition.has_open_transaction(*producer):
+                if producer is not None and not self._is_open(partition, producer):
                     unknown.setdefault(producer, []).append(partition)
         others = self._others
         if unknown and others is not None and others.is_elsewhere(self._transactions, self._transactional_id):
@@ -117,13 +117,23 @@ class TransactionGate:
         producer = _transactional_producer(records)
         if producer is None:
             return partition.append(records, now_ms)
-        if not partition.has_open_transaction(*producer):
-            error = self._verify(partition, producer)
-            if error is not None:
-                raise error
-            if self._version >= ADDS_PARTITIONS_FROM:
-                _check_first(partition, producer, records)
-        return partition.append_transactional(records, now_ms)
+        if self._is_open(partition, producer):
+            return partition.append_transactional(records, now_ms)
+        error = self._verify(partition, producer)
+        if error is not None:
+            raise error
+        if self._version >= ADDS_PARTITIONS_FROM:
+            _check_first(partition, producer, records)
+        appended = partition.append_transactional(records, now_ms)
+        partition.transaction_owners[producer.producer_id] = self._transactional_id
+        return appended
+
+    def _is_open(self, partition: Partition, producer: Identity) -> bool:
+        """Whether the coordinator has said that this transactional id has this producer's transaction open
+        here. Without the id anybody could write into it who finds out the producer's: they are numbers in a
+        row."""
+        owner = partition.transaction_owners.get(producer.producer_id)
+        return owner == self._transactional_id and partition.has_open_transaction(*producer)
 
     def _verify(self, partition: Partition, producer: Identity) -> MillraceError | None:
         verdict = self._verdicts.get(producer)

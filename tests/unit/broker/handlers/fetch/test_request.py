@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.broker.handlers.fetch.serving import Fetch
+from millrace.security.principals import Identity, user
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.fetch import ReplicaState
@@ -27,6 +28,25 @@ def test_a_session_that_is_not_known_is_refused_without_an_id(broker: Broker) ->
         assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert answer.session_id == 0, "the client has to begin a new one"
         assert answer.responses == []
+
+    broker.run(ask())
+
+
+def test_a_session_of_somebody_else_is_not_known(broker: Broker) -> None:
+    topic = followed(broker)
+
+    async def ask() -> None:
+        owner, thief = topic.consumer(), topic.consumer()
+        owner.connection.authenticated_as(Identity(principal=user("alice")))
+        owner.session_id, owner.session_epoch = 0, 0
+        owner.ask(0, max_wait_ms=0)
+        session_id = owner.decoded().session_id
+        assert session_id
+        for name, code in (("mallory", ErrorCode.FETCH_SESSION_ID_NOT_FOUND), ("alice", ErrorCode.NONE)):
+            thief.connection.authenticated_as(Identity(principal=user(name)))
+            thief.session_id, thief.session_epoch = session_id, 1
+            thief.ask(0, max_wait_ms=0)
+            assert thief.decoded().error_code == code
 
     broker.run(ask())
 

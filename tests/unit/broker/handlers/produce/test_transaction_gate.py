@@ -133,6 +133,39 @@ def test_newer_versions_add_the_partition_with_the_first_batch_and_ask_nobody_af
     assert TopicPartition("orders", 0) in transaction.partitions  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("version", [VERIFIES, ADDS])
+def test_nobody_writes_into_an_open_transaction_in_another_name(bench: Bench, version: int) -> None:
+    """Fault S14: producer ids are numbers in a row. Who guesses one has to show its transactional id as
+    well, which permissions are for."""
+
+    async def work() -> None:
+        assert await bench.append(bench.gate(ADDS), bench.records()) == 0
+        stranger = TransactionGate(bench.broker.transactions, "stranger", version)
+        with pytest.raises(MillraceError) as refused:
+            await bench.append(stranger, bench.records(1))
+        assert stranger.code_of(refused.value) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await bench.append(bench.gate(ADDS), bench.records(1)) == 1
+
+    bench.run(work)
+    assert bench.partition.log.log_end_offset == 2
+
+
+def test_a_new_leader_asks_once_whose_the_open_transaction_is(bench: Bench) -> None:
+    async def work() -> None:
+        assert await bench.append(bench.gate(ADDS), bench.records()) == 0
+        bench.partition.transaction_owners.clear()
+        others = Elsewhere()
+        gate = bench.gate(ADDS, others)
+        assert bench.enter(gate, bench.records(1)) == [others.answer]
+        others.answer.set_result(None)
+        assert gate.append(bench.partition, bench.records(1), NOW_MS).base_offset == 1
+        assert bench.enter(gate, bench.records(2)) == []
+        bench.partition.append_marker(EndMarker(*bench.producer, True, 0), NOW_MS)
+        assert bench.partition.transaction_owners == {}
+
+    bench.run(work)
+
+
 def test_a_batch_outside_of_transactions_is_judged_by_the_log_alone(bench: Bench) -> None:
     async def work() -> None:
         records = bench.records(transactional=False)
