@@ -14,8 +14,9 @@ quotas, beside none.
 
     python -m benchmarks.compare --guard acls --instructions
 
-With `--instructions` the brokers run under callgrind, which counts their instructions: hardly anything moves
-those from round to round, so that a difference of three in a hundred can be told. This decides.
+With `--instructions` the brokers run under callgrind, which counts their instructions: neighbours add none,
+but workloads that run for a time count what a broker does by the clock as well, which weighs more on a slow
+machine.
 """
 
 from __future__ import annotations

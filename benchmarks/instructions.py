@@ -1,8 +1,8 @@
 """How many instructions a process has run, counted by callgrind: no neighbour makes them more.
 
-A broker under callgrind is fifty times slower and does the same work, so that what it needs for a fixed
-number of requests can be told to a hundredth. It counts the process's own
-instructions and none of the kernel's; what the kernel does for a broker follows its system calls.
+A broker under callgrind is fifty times slower and does the same work: what it needs for a fixed number of
+requests mostly moves by a hundredth or two. Only the process's own instructions are counted, none of the
+kernel's.
 """
 
 from __future__ import annotations
