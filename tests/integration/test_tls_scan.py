@@ -1,28 +1,25 @@
-"""What a scanner of TLS finds. `sslyze` wants another version of `cryptography` than ours, so it is run from
-an environment of its own: `MILLRACE_TEST_SSLYZE` names the command, or it is found in the path."""
+"""What the scanner of TLS `sslyze` finds."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.harness import sslyze
 from tests.harness.millrace import MillraceProcess
 from tests.harness.process import free_port
 from tests.harness.tls_files import Authority
 
-SSLYZE = os.environ.get("MILLRACE_TEST_SSLYZE") or shutil.which("sslyze")
 STRONGER_CURVES = {"secp521r1", "X448"}
 """Than those that the profile names. Python 3.11 can choose one curve, or all that OpenSSL has."""
 
 
-@pytest.mark.skipif(SSLYZE is None, reason="sslyze is not installed")
+@pytest.mark.timeout(600)
 def test_nothing_is_below_the_recommended_profile(tmp_path: Path) -> None:
-    assert SSLYZE is not None
+    scanner = sslyze.command()
     broker = MillraceProcess(tmp_path / "broker")
     port = free_port()
     broker.settings |= {
@@ -32,7 +29,7 @@ def test_nothing_is_below_the_recommended_profile(tmp_path: Path) -> None:
     }
     broker.start()
     try:
-        words = [SSLYZE, "--mozilla_config=intermediate", f"localhost:{port}"]
+        words = [str(scanner), "--mozilla_config=intermediate", f"localhost:{port}"]
         scan = subprocess.run(words, capture_output=True, text=True, timeout=170, check=False)
         assert "SCAN RESULTS FOR LOCALHOST" in scan.stdout.upper(), scan.stdout + scan.stderr
         found = dict(re.findall(r"^ +\* (\w+): (.*)$", scan.stdout, re.MULTILINE))
