@@ -61,9 +61,11 @@ CODECS: Final = (
     "metadata/fold.py",
     "core/persistent_map.py",
     "metadata/config_definitions/",
+    "coordinator/internal_topic.py:InternalTopic.partition_of",
+    "security/acls/decisions.py",
     "log/disk/",
 )
-"""Bytes into values and back, lookups, and the disk itself."""
+"""Bytes into values and back, lookups (among them whether somebody may), and the disk itself."""
 
 ASIDE: Final = (
     # Clocks, tasks and threads; how the turns of the loop are batched is a step.
@@ -96,6 +98,8 @@ PRODUCERS_OWN: Final = (
 
 BESIDE_AN_ELECTION: Final = (
     # What else a broker does when a connection breaks, or when it hears of a new image.
+    "broker/assembly/quotas.py:_sharers",
+    "metadata/security/delegation_tokens.py:DelegationTokens._follow",
     "broker/replication/fetcher.py:LeaderFetcher._answered",
     "broker/replication/fetcher.py:LeaderFetcher._connect",
     "broker/replication/fetcher.py:LeaderFetcher._reset",

@@ -42,7 +42,10 @@ def fetch(answer: RecordsAnswer) -> None:
         if (
             replicas is not None
             # Or anybody could say what a follower has, and have it counted.
-            and connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+            and (
+                services.access.authorizer is None
+                or connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+            )
             and replicas.is_replica(request)
         ):
             ReplicaFetch(answer, request, replicas).begin()
