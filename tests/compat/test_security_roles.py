@@ -127,7 +127,10 @@ def test_an_administrator_of_a_tenant_sets_permissions_of_its_names_alone(guarde
     limit = ("partitions.max", SET, "100")
     assert alter(guarded, TENANT_TYPE, "team", limit, who="alice") == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     member = ("members", APPEND, "User:bob")
-    assert alter(guarded, TENANT_TYPE, "team", member, who="alice") == ErrorCode.NONE
+    assert alter(guarded, TENANT_TYPE, "team", member, who="alice") == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    own = ("members", APPEND, "User:team.dave")
+    assert alter(guarded, TENANT_TYPE, "team", own, who="alice") == ErrorCode.NONE
+    assert alter(guarded, TENANT_TYPE, "team", member) == ErrorCode.NONE
     produced: list[Any] = []
     producer = Producer(guarded.client("bob"))
     producer.produce("team.orders", b"value", on_delivery=lambda error, _: produced.append(error))

@@ -11,7 +11,7 @@ from millrace.metadata.errors import InvalidTopicName
 AUDIT_TOPIC: Final = "__audit"
 """Where brokers tell who did what."""
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC)
-"""Topics of the coordinators and of the audit; clients may read but not delete or write them."""
+"""Topics of the coordinators and of the audit: clients may read them, and neither write nor cut them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

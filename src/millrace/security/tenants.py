@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from millrace.core.errors import MillraceError
 from millrace.core.limits import TOPIC_NAME_LENGTH_MAX
 from millrace.security.acls.binding import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
-from millrace.security.principals import InvalidPrincipal, parse_principal
+from millrace.security.principals import USER, InvalidPrincipal, parse_principal
 from millrace.security.quotas.entities import QuotaEntity, entity
 from millrace.security.quotas.keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
@@ -82,6 +82,11 @@ class Tenant:
         """Whether a topic, group or transactional id of this name is the tenant's."""
         return name.startswith(self.prefix)
 
+    def may_take(self, principal: str) -> bool:
+        """Whether its own administrators may make somebody a member: only users whose names are the tenant's.
+        Others would find their traffic held to limits of somebody who has no say over them."""
+        return principal.startswith(f"{USER}:{self.prefix}")
+
     def has(self, principal: str) -> bool:
         return principal in self.administrators or principal in self.members
 
@@ -140,8 +145,11 @@ def check_tenant(tenant: Tenant) -> None:
         raise InvalidTenant(
             f"tenant {tenant.name!r}: a prefix has 1 to {TOPIC_NAME_LENGTH_MAX - 1} characters"
         )
-    if tenant.prefix.startswith("__"):
+    if tenant.prefix.startswith("__") or "__".startswith(tenant.prefix):
         raise InvalidTenant(f"tenant {tenant.name!r}: names that begin with '__' are the cluster's own")
+    if tenant.prefix.startswith(WILDCARD):
+        # In permissions it stands for all names, which its administrators would then set.
+        raise InvalidTenant(f"tenant {tenant.name!r}: a prefix cannot begin with {WILDCARD!r}")
     for principal in (*tenant.administrators, *tenant.members):
         try:
             name = parse_principal(principal).name

@@ -114,6 +114,8 @@ def test_what_is_over_a_limit_is_refused_in_the_way_that_it_should() -> None:
         (replace(OTHER, name=""), "1 to 100 characters"),
         (replace(OTHER, prefix=""), "a prefix has"),
         (replace(OTHER, prefix="__x"), "the cluster's own"),
+        (replace(OTHER, prefix="_"), "the cluster's own"),
+        (replace(OTHER, prefix="*"), "cannot begin with '*'"),
         (replace(OTHER, members=("dev",)), "principalType:principalName"),
         (replace(OTHER, members=("User:*",)), "names nobody"),
         (replace(OTHER, limits=TenantLimits(partitions=0)), "partitions must be greater than 0"),

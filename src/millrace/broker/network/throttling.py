@@ -364,7 +364,8 @@ class Throttling:
         name = client_id.decode(errors="replace")
         now_ms = round(connection.ticks() * 1000)
         tenant = None
-        if len(self.tenants.table):
+        if len(self.tenants.table) and not connection.services.access.is_super(identity):
+            # Super users, brokers among them, are nobody's: no tenant's limit keeps them out.
             principals = self._roles.principals(identity.principal, identity.groups)
             try:
                 tenant = self.tenants.enter(connection, principals)

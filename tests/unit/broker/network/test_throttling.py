@@ -11,6 +11,7 @@ import pytest
 from millrace.broker.network import throttling as module
 from millrace.broker.network.dispatch import Api, Dispatcher
 from millrace.broker.network.throttling import Throttling, Whom
+from millrace.security.acls.authorizer import Authorizer
 from millrace.security.principals import Identity, user
 from millrace.security.quotas.entities import QuotaEntity, entity
 from millrace.security.quotas.precedence import NO_QUOTAS, QuotaTable
@@ -473,5 +474,31 @@ def test_clients_of_a_tenant_share_its_limits_and_its_connections(broker: Broker
         for client in clients:
             client.connection.connection_lost(None)
         assert scene.throttling.tenants.counts == {}
+
+    broker.run(work())
+
+
+def test_a_super_user_is_nobodys_and_kept_out_by_no_tenants_limit(broker: Broker, topic: str) -> None:
+    """Not even by one that has all members of a role or group that a super user has, too."""
+    tenant = Tenant(
+        name="t", prefix="t.", members=("Group:staff",), limits=TenantLimits(bytes_in_per_s=1, connections=1)
+    )
+
+    async def work() -> None:
+        scene = Scene(broker, {})
+        scene.services.access.replace(Authorizer(super_users=frozenset({"User:root"})))
+        scene.throttling.replace(QuotaTable([tenant.quotas()]), tenants=TenantTable({"t": tenant}))
+        for _ in range(3):
+            client = scene.another()
+            client.connection.authenticated_as(Identity(principal=user("root"), groups=("staff",)))
+            client.receive(produce_frame(6_000))
+            (answer,) = responses(ApiKey.PRODUCE, 12, await client.answers())
+            assert answer.throttle_time_ms == 0
+        assert scene.throttling.tenants.counts == {}
+        client = scene.another()
+        client.connection.authenticated_as(Identity(principal=user("clerk"), groups=("staff",)))
+        client.receive(produce_frame(6_000))
+        await client.answers()
+        assert scene.throttling.tenants.counts == {"t": 1}
 
     broker.run(work())

@@ -13,7 +13,7 @@ from millrace.broker.network.dispatch import Api
 from millrace.core.ids import NodeId
 from millrace.metadata.errors import ContradictoryRequest, UnknownTopic
 from millrace.metadata.image import Image
-from millrace.metadata.topic_names import check_topic_name
+from millrace.metadata.topic_names import AUDIT_TOPIC, check_topic_name
 from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -51,6 +51,13 @@ def refusal_of(ctx: RequestContext, operation: Operation, resource_type: int, na
     decisions = ctx.decisions
     match resource_type:
         case ResourceType.TOPIC if not decisions.allows_on_topic(operation, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        case ResourceType.TOPIC if (
+            name == AUDIT_TOPIC
+            and operation is Operation.ALTER_CONFIGS
+            # Who may change the settings of all topics shall not, by the way, shorten what is told of them.
+            and not decisions.allows_on_cluster(operation)
+        ):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         case ResourceType.GROUP if not decisions.allows_on_group(operation, name):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -1,8 +1,8 @@
 """Roles and tenants as resources with settings: who may see and change them, and how they are shown.
 
 Who may set permissions (Alter on the cluster) changes all of them: a role given away is permissions given
-away, so that the right to alter settings is not enough. A tenant's administrators see their tenant and change
-its members.
+away, so that the right to alter settings is not enough. A tenant's administrators see their tenant, take
+users into it whose names begin with its prefix, and let any member go.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from millrace.broker.network.context import RequestContext
-from millrace.metadata.commands import Alteration
+from millrace.metadata.commands import Alteration, AlterOperation
 from millrace.metadata.config_definitions.model import ConfigSource, ConfigType
 from millrace.metadata.errors import UnknownRole, UnknownTenant
 from millrace.metadata.security.commands import AlterRole, AlterTenant
 from millrace.metadata.security.config_alterations import LIMIT_TYPES, described_role, described_tenant
 from millrace.security.acls.binding import Operation
-from millrace.security.config_resources import MEMBERS, ROLE_TYPE, TENANT_TYPE
+from millrace.security.config_resources import MEMBERS, ROLE_TYPE, TENANT_TYPE, split
 from millrace.security.errors import NotAllowedOnCluster
 from millrace.security.tenants import Tenant
 from millrace.wire.messages.describe_configs import DescribeConfigsResourceResult
@@ -30,8 +30,11 @@ def alter(
 ) -> AlterRole | AlterTenant:
     """The command that makes these changes; raises NotAllowedOnCluster."""
     if not ctx.decisions.allows_on_cluster(Operation.ALTER):
+        tenant = _own_tenants(ctx).get(name)
         is_about_members = bool(alterations) and all(each.name == MEMBERS for each in alterations)
-        if resource_type == ROLE_TYPE or not is_about_members or name not in _own_tenants(ctx):
+        if resource_type == ROLE_TYPE or tenant is None or not is_about_members:
+            raise NotAllowedOnCluster
+        if not all(tenant.has(member) or tenant.may_take(member) for member in _named(alterations)):
             raise NotAllowedOnCluster
     return AlterRole(name, alterations) if resource_type == ROLE_TYPE else AlterTenant(name, alterations)
 
@@ -81,6 +84,16 @@ def _settings(ctx: RequestContext, resource_type: int, name: str) -> Mapping[str
     if tenant is None:
         raise UnknownTenant(name)
     return described_tenant(tenant)
+
+
+def _named(alterations: Sequence[Alteration]) -> list[str]:
+    """The principals who are there after the alterations, as far as these name them."""
+    return [
+        principal
+        for _, operation, value in alterations
+        if operation in (AlterOperation.SET, AlterOperation.APPEND)
+        for principal in split(value or "")
+    ]
 
 
 def _own_tenants(ctx: RequestContext) -> dict[str, Tenant]:

@@ -7,7 +7,7 @@ their tenant alone, and see no others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from millrace.broker.network.checks import on_cluster
@@ -18,8 +18,10 @@ from millrace.core.errors import MillraceError
 from millrace.metadata.errors import MetadataError
 from millrace.security.acls.binding import Acl, Operation, PatternType, Permission, ResourceType, known
 from millrace.security.acls.filters import AclFilter, InvalidAclFilter
+from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
+from millrace.wire.framing import uvarint
 from millrace.wire.messages.create_acls import (
     AclCreation,
     AclCreationResult,
@@ -54,7 +56,7 @@ _NOT_ALLOWED: Final[Refusal] = (
 )
 
 
-async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse | bytes:
     concerns = _concerns(ctx, Operation.DESCRIBE)
     refusal = _refusal(ctx, concerns, NONE_TO_DESCRIBE)
     if refusal is not None:
@@ -85,7 +87,30 @@ async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> De
                 permission_type=acl.permission,
             )
         )
-    return DescribeAclsResponse(resources=list(resources.values()))
+    shown = list(resources.values())
+    if len(found) < SHOWN_PER_TURN:
+        return DescribeAclsResponse(resources=shown)
+    return await encoded_in_portions(shown, ctx.api_version)
+
+
+async def encoded_in_portions(resources: Sequence[DescribeAclsResource], version: int) -> bytes:
+    """The bytes of an answer with so many resources that others get their turn while they are made."""
+    encode = schema.response_encoder(ApiKey.DESCRIBE_ACLS, version)
+    is_flexible = schema.response_header_version(ApiKey.DESCRIBE_ACLS, version) >= 1
+
+    def count(number: int) -> bytes:
+        return uvarint(number + 1) if is_flexible else number.to_bytes(4, "big")
+
+    # Behind the resources there are no fields, and in the flexible encoding an empty list of tags.
+    tags = b"\0" if is_flexible else b""
+    head = encode(DescribeAclsResponse()).removesuffix(count(0) + tags)
+    parts = [head, count(len(resources))]
+    for at in range(0, len(resources), SHOWN_PER_TURN):
+        portion = list(resources[at : at + SHOWN_PER_TURN])
+        body = encode(DescribeAclsResponse(resources=portion))
+        parts.append(body.removeprefix(head + count(len(portion))).removesuffix(tags))
+        await asyncio.sleep(0)
+    return b"".join((*parts, tags))
 
 
 async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:

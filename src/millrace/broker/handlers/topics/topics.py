@@ -127,6 +127,9 @@ def _by_name(topics: Iterable[Named]) -> Mapping[str, Named | None]:
 def _new_topic(name: str, topic: CreatableTopic | None) -> NewTopic:
     if topic is None:
         raise _named_twice(name)
+    if name == AUDIT_TOPIC:
+        # Or whoever comes first decides what becomes of the audit.
+        raise ContradictoryRequest(f"topic {name!r} is created by brokers that write their audit there")
     if name == KAFKA_METADATA_TOPIC:
         # Adopted directories may hold a log of this name, which is left alone.
         raise ContradictoryRequest(f"topic {name!r} is reserved for Kafka's controllers")

@@ -207,10 +207,10 @@ def test_administrators_of_a_tenant_see_it_and_change_its_members_alone(guarded:
         assert alter(guarded, TENANT_TYPE, name, *changes) == 0
     assert names(guarded, TENANT_TYPE, who="boss") == [(TENANT_TYPE, "team")]
     assert names(guarded, TENANT_TYPE, ROLE_TYPE, who="boss") == REFUSED
-    assert alter(guarded, TENANT_TYPE, "team", ("members", APPEND, "User:dev"), who="boss") == 0
+    assert alter(guarded, TENANT_TYPE, "team", ("members", APPEND, "User:team.dev"), who="boss") == 0
     shown = describe(guarded, TENANT_TYPE, "team", who="boss")
     assert isinstance(shown, dict)
-    assert shown["members"] == "User:team;User:dev"
+    assert shown["members"] == "User:team;User:team.dev"
     for setting, value in (("partitions.max", "5"), ("administrators", "User:dev"), ("prefix", "x.")):
         assert alter(guarded, TENANT_TYPE, "team", (setting, SET, value), who="boss") == REFUSED
     both = (("members", SET, "User:x"), ("partitions.max", SET, "5"))
@@ -219,7 +219,43 @@ def test_administrators_of_a_tenant_see_it_and_change_its_members_alone(guarded:
     # Nor anything of another tenant, or as a mere member.
     assert describe(guarded, TENANT_TYPE, "crew", who="boss") == REFUSED
     assert alter(guarded, TENANT_TYPE, "crew", ("members", SET, "User:x"), who="boss") == REFUSED
-    assert describe(guarded, TENANT_TYPE, "team", who="dev") == REFUSED
+    assert describe(guarded, TENANT_TYPE, "team", who="team.dev") == REFUSED
     # Nobody is taken from another tenant.
-    taken = alter(guarded, TENANT_TYPE, "team", ("members", APPEND, "User:crew"), who="boss")
-    assert taken == ErrorCode.INVALID_REQUEST
+    assert alter(guarded, TENANT_TYPE, "team", ("members", APPEND, "User:crew")) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("operation", [SET, APPEND])
+@pytest.mark.parametrize(
+    "taken", ["User:admin", "User:stranger", "User:tea", "Group:team.", "Role:team.x", "User:ANONYMOUS"]
+)
+def test_administrators_of_a_tenant_take_nobody_whose_name_is_not_the_tenants(
+    guarded: Broker, operation: int, taken: str
+) -> None:
+    """Or they would hold a stranger's traffic to the limits of their tenant, and could shut them out."""
+    changes = (
+        ("prefix", SET, "team."),
+        ("administrators", SET, "User:boss"),
+        ("members", SET, "User:a;User:b"),
+    )
+    assert alter(guarded, TENANT_TYPE, "team", *changes) == 0
+    more = f"User:team.new;{taken}"
+    assert alter(guarded, TENANT_TYPE, "team", ("members", operation, more), who="boss") == REFUSED
+    # Who is there already may stay or go.
+    assert alter(guarded, TENANT_TYPE, "team", ("members", SET, "User:a;User:team.new"), who="boss") == 0
+    assert alter(guarded, TENANT_TYPE, "team", ("members", SUBTRACT, "User:a"), who="boss") == 0
+    assert guarded.metadata.image.security.tenants.tenants["team"].members == ("User:team.new",)
+    assert alter(guarded, TENANT_TYPE, "team", ("members", APPEND, "User:a"), who="boss") == REFUSED
+
+
+def test_the_settings_of_all_topics_are_not_those_of_the_audit(guarded: Broker) -> None:
+    """Who may alter topics shall not shorten for how long it is kept what they did."""
+    guarded.create_topic("__audit")
+    guarded.create_topic("orders")
+    guarded.allow(acl("*", Operation.ALTER_CONFIGS, "User:clerk"))
+    change = ("retention.ms", SET, "1")
+    assert alter(guarded, 2, "orders", change, who="clerk") == 0
+    assert alter(guarded, 2, "__audit", change, who="clerk") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    guarded.allow(
+        acl(CLUSTER_NAME, Operation.ALTER_CONFIGS, "User:clerk", resource_type=ResourceType.CLUSTER)
+    )
+    assert alter(guarded, 2, "__audit", change, who="clerk") == 0

@@ -7,17 +7,24 @@ from typing import Any
 
 import pytest
 
-from millrace.broker.handlers.security.acls import SHOWN_PER_TURN, describe_acls
+from millrace.broker.handlers.security.acls import SHOWN_PER_TURN, describe_acls, encoded_in_portions
 from millrace.broker.network.context import RequestContext
 from millrace.security.acls.binding import Acl, Operation, PatternType, Permission, ResourceType
 from millrace.security.acls.decisions import Decisions
 from millrace.security.acls.filters import EVERYTHING, AclFilter
 from millrace.security.principals import NOBODY, Identity
 from millrace.security.tenants import Tenant
+from millrace.wire import schema
+from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from millrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from millrace.wire.messages.describe_acls import DescribeAclsRequest
+from millrace.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 from tests.unit.broker.handlers.broker import DIALLED, Broker
 from tests.unit.broker.handlers.security.people import ALICE, BOB, ROOT, on_cluster
 from tests.unit.security.acls.models import acl
@@ -189,6 +196,18 @@ def test_administrators_of_a_tenant_see_and_set_permissions_of_theirs_alone(guar
     assert ask(guarded, who=BOB).error_code == REFUSED
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 1, 127, 128, SHOWN_PER_TURN, 2 * SHOWN_PER_TURN + 1])
+def test_portions_are_together_what_the_whole_is(version: int, number: int) -> None:
+    shown = AclDescription(principal="User:x", host="*", operation=3, permission_type=3)
+    resources = [
+        DescribeAclsResource(resource_type=2, resource_name=f"{place}\0", pattern_type=3, acls=[shown])
+        for place in range(number)
+    ]
+    whole = schema.response_encoder(ApiKey.DESCRIBE_ACLS, version)(DescribeAclsResponse(resources=resources))
+    assert asyncio.run(encoded_in_portions(resources, version)) == whole
+
+
 def test_others_get_their_turn_while_many_permissions_are_shown(guarded: Broker) -> None:
     many = [acl(f"topic-{number}") for number in range(2 * SHOWN_PER_TURN)]
     guarded.allow(*many)
@@ -205,8 +224,10 @@ def test_others_get_their_turn_while_many_permissions_are_shown(guarded: Broker)
         decisions = Decisions(guarded.services.access, ROOT, DIALLED.peer_host)
         context = RequestContext(3, "test", DIALLED, guarded.services, decisions)
         named = AclFilter(principal="User:me", name=None)
-        response = await describe_acls(context, DescribeAclsRequest(**fields(named)))
+        encoded = await describe_acls(context, DescribeAclsRequest(**fields(named)))
         counting.cancel()
+        assert isinstance(encoded, bytes), "made portion by portion"
+        response: Any = schema.response_decoder(ApiKey.DESCRIBE_ACLS, 3)(encoded, 0)
         return len(response.resources)
 
     assert guarded.run(describe()) == len(many)

@@ -257,3 +257,12 @@ def test_partitions_that_cannot_be_added_are_refused_as_kafka_does(
     (result,) = broker.ask(CreatePartitionsRequest(topics=topics), 3).results
     assert (result.error_code, bool(result.error_message)) == (code, True)
     assert len(broker.metadata.image.topics["orders"].partitions) == 2
+
+
+def test_nobody_creates_the_topic_of_the_audit_before_the_broker_does(broker: Broker) -> None:
+    """Or its records are kept for as long as whoever was first wanted."""
+    topic = CreatableTopic(name="__audit", num_partitions=1, replication_factor=1)
+    (result,) = broker.ask(CreateTopicsRequest(topics=[topic]), 7).topics
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert "created by brokers" in result.error_message
+    assert "__audit" not in broker.metadata.image.topics
