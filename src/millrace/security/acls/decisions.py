@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX: Final = 10_000
 """Decisions of one connection: about as many as one has partitions to ask for."""
+REMEMBERED_LENGTH_MAX: Final = 500
+"""Longer names are worked out each time: a client may ask for names of megabytes, and is not to fill the
+memory with them, were it by being refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +192,10 @@ class Decisions:
         found = self._operations.get(key)
         if found is None:
             found = authorizer.authorized_operations(self._subject_of(authorizer), resource_type, name)
-            if len(self._operations) >= REMEMBERED_MAX:
-                self._operations.clear()
-            self._operations[key] = found
+            if len(name) <= REMEMBERED_LENGTH_MAX:
+                if len(self._operations) >= REMEMBERED_MAX:
+                    self._operations.clear()
+                self._operations[key] = found
         return found
 
     def told_cluster_operations(self) -> int:
@@ -217,6 +221,8 @@ class Decisions:
         return self._subject_of(authorizer)
 
     def _remember(self, key: tuple[int, int, str], is_allowed: bool) -> None:
+        if len(key[2]) > REMEMBERED_LENGTH_MAX:
+            return
         if len(self._known) >= REMEMBERED_MAX:
             self._known.clear()
         self._known[key] = is_allowed

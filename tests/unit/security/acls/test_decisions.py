@@ -134,6 +134,19 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(connection._operations) <= 3
 
 
+def test_long_names_are_decided_and_not_remembered() -> None:
+    """A client may ask for ten thousand names of a megabyte each, and be refused all of them."""
+    name = "t" * (decisions.REMEMBERED_LENGTH_MAX + 1)
+    connection = Decisions(Access(Authorizer(acls=AclIndex([acl(name, READ, "User:me")]))), ME, "h")
+    for _ in range(2):
+        assert connection.allows(READ, TOPIC, name)
+        assert connection.shows(READ, TOPIC, name)
+        assert not connection.allows(READ, TOPIC, name + "x")
+        assert connection.authorized_operations(TOPIC, name)
+    assert not connection._known
+    assert not connection._operations
+
+
 def test_the_bit_sets_are_those_that_kafka_answers_without_an_authorizer() -> None:
     types = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER)
     assert [EVERY_OPERATION[each] for each in types] == [3576, 3400, 8096]

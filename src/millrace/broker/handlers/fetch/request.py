@@ -25,6 +25,9 @@ from millrace.wire.fetch_codec import (
     request_shape,
 )
 
+SHAPE_BYTES_MAX: Final = 4_096
+"""Of requests that are remembered: one partition, a rack, and what belongs to a session take far less."""
+
 
 def fetch(answer: RecordsAnswer) -> None:
     """Serve a consumer that repeats itself by its last Fetch, a follower by its session, all others by a
@@ -65,7 +68,7 @@ def fetch(answer: RecordsAnswer) -> None:
         return
     begun = Fetch(answer, request, plan)
     begun.begin()
-    if begun.is_at_end:
+    if begun.is_at_end and stop - body <= SHAPE_BYTES_MAX:
         begun.shape = request_shape(buffer, body, stop, route.version, request)
         if begun.shape is not None:
             # A consumer at the end of one partition asks for the same again and again.

@@ -9,7 +9,7 @@ nothing is assumed about its state.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.network.context import RequestContext
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from millrace.coordinator.runtime import Outcome
 
 Quick = Callable[["Request"], bool]
+
+BODY_BYTES_MAX: Final = 16_384
+"""Longer heartbeats are not kept: every connection could have a frame's worth of memory for good."""
 
 
 class _Said:
@@ -48,6 +51,8 @@ def quick_heartbeat(
         connection, route = request.connection, request.route
         said: _Said | None = connection.recognised[route].get(connection)
         if said is None or said.body != request.buffer[request.body : request.stop]:
+            if request.stop - request.body > BODY_BYTES_MAX:
+                return False
             # It is remembered, but not decoded yet: the first heartbeat after a change may be the only one.
             said = _Said(bytes(request.buffer[request.body : request.stop]))
             connection.recognised.remember(route, connection, said)

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.broker.handlers import APIS
+from millrace.broker.handlers.groups.heartbeats import BODY_BYTES_MAX
 from millrace.broker.network.connection import Connection
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.requests import Request
@@ -133,3 +134,12 @@ def test_a_consumer_repeats_itself_until_its_group_changes(groups: Broker, versi
     # There is another member now: this one shall give up a part.
     assert revoking.assignment is not None
     assert sum(len(each.partitions) for each in revoking.assignment.topic_partitions) < 3
+
+
+@pytest.mark.parametrize("size, is_kept", [(100, True), (BODY_BYTES_MAX, False)])
+def test_a_heartbeat_of_a_whole_frame_is_not_kept(groups: Broker, size: int, is_kept: bool) -> None:
+    """Or every connection could have as much memory for good, also of those who are refused."""
+    wire = Wire(groups)
+    request = HeartbeatRequest(group_id="g" * size, generation_id=1, member_id="m")
+    assert wire.beat(request, ApiKey.HEARTBEAT, 4) is None
+    assert bool(wire.recognised.entries_count) is is_kept
