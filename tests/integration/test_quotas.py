@@ -16,20 +16,29 @@ from tests.harness.millrace import MillraceProcess
 from tests.harness.process import eventually
 from tests.harness.raw import CREATE_TOPICS, METADATA, Closed, RawConnection
 from tests.harness.topics import admin_client, create_topic, unique_name
-from tests.integration.conftest import StartMillrace
 
 ALTER_CLIENT_QUOTAS: Final = 49
 RATE: Final = 1_000_000
-NEAR: Final = 0.15
-"""How far a rate may be from its quota."""
+OVER_MAX: Final = 1.15
+"""How far a rate may be over its quota."""
+USED_MIN: Final = 0.5
+"""How much of its quota a client must get. A busy machine gives it less than there would be."""
 WARM_UP_S: Final = 4.0
 MEASURED_S: Final = 6.0
 
 
 @pytest.fixture(scope="module")
-def broker(start_millrace: StartMillrace) -> MillraceProcess:
+def broker(against: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MillraceProcess]:
+    """Kafka's tool does not judge its disk at the end, as it does elsewhere: it would print every one of
+    hundreds of thousands of small batches."""
+    if against != "millrace":
+        pytest.skip("a promise of Millrace's own")
     # A window of two seconds and not of ten, so that the burst at the start is over soon.
-    return start_millrace({"quota.window.num": "3", "num.partitions": "1"})
+    settings = {"quota.window.num": "3", "num.partitions": "1"}
+    broker = MillraceProcess(tmp_path_factory.mktemp("millrace"), settings)
+    broker.start()
+    yield broker
+    broker.end()
 
 
 def set_quota(broker: MillraceProcess, entity: Mapping[str, str | None], **limits: float | None) -> None:
@@ -101,6 +110,10 @@ class Load:
         self._thread.join(20)
 
 
+def keeps_to(rate: float) -> bool:
+    return USED_MIN * RATE < rate < OVER_MAX * RATE
+
+
 def measured(count: Any) -> float:
     """How much is counted a second, after the burst at the start."""
     time.sleep(WARM_UP_S)
@@ -138,7 +151,7 @@ def test_a_producer_keeps_to_its_rate_and_others_are_not_slowed(
     rate = measured(lambda: loads[0].acknowledged)
     assert sorted(took)[90] < 0.1, "others are answered at once"
     if acks == "all":
-        assert rate == pytest.approx(RATE, rel=NEAR)
+        assert keeps_to(rate), rate
     else:
         # librdkafka counts what it has handed to its socket.
         assert rate == pytest.approx(RATE, rel=0.5)
@@ -179,7 +192,8 @@ def test_a_consumer_keeps_to_its_rate_and_loses_nothing(broker: MillraceProcess)
             arrived.append((time.monotonic() - started, int.from_bytes(value[:4], "big")))
     assert [number for _, number in arrived] == list(range(len(arrived))), "in order, and none is missing"
     late = [at for at, _ in arrived if at > WARM_UP_S]
-    assert 10_000 * len(late) / (2 * MEASURED_S) == pytest.approx(RATE, rel=NEAR)
+    rate = 10_000 * len(late) / (2 * MEASURED_S)
+    assert keeps_to(rate), rate
     set_quota(broker, {"client_id": "reader"}, consumer_byte_rate=None)
     started = time.monotonic()
     while len(arrived) < 3_000 and time.monotonic() - started < 10:
@@ -202,12 +216,12 @@ def test_a_request_percentage_slows_a_client_down(broker: MillraceProcess, loads
 def test_topics_beyond_the_rate_are_refused_or_paid_for_afterwards(
     broker: MillraceProcess,
 ) -> None:
-    set_quota(broker, {"user": "ANONYMOUS"}, controller_mutation_rate=20.0)
+    set_quota(broker, {"user": "ANONYMOUS"}, controller_mutation_rate=2.0)
     try:
-        # librdkafka asks by a version that knows no refusal: 240 partitions are granted, 220 were saved up.
+        # librdkafka asks by a version that knows no refusal: 24 partitions are granted, 22 were saved up.
         admin = admin_client(broker.bootstrap)
         names = [unique_name("mutation") for _ in range(3)]
-        for result in admin.create_topics([NewTopic(name, 80, 1) for name in names]).values():
+        for result in admin.create_topics([NewTopic(name, 8, 1) for name in names]).values():
             result.result(20)
         with RawConnection((broker.host, broker.port)) as connection:
             answer = connection.call(CREATE_TOPICS, 7, new_topic_request(unique_name("mutation")))
