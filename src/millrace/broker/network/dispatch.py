@@ -96,6 +96,7 @@ class Route:
         "flexible_request",
         "flexible_response",
         "handle",
+        "is_common",
         "is_produce",
         "key",
         "name",
@@ -108,6 +109,8 @@ class Route:
     def __init__(self, api: Api, version: int, stats: ApiStats) -> None:
         self.key = api.key
         self.is_produce = api.key == ApiKey.PRODUCE
+        self.is_common = api.direct or api.quick is not None
+        """Whether clients ask for it again and again: produce, fetch, commit, heartbeat."""
         self.name = api.name
         self.version = version
         self.stats = stats

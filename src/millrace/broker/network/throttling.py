@@ -45,6 +45,8 @@ T = TypeVar("T")
 EXEMPT: Final = frozenset({int(ApiKey.WRITE_TXN_MARKERS)})
 """What brokers ask of each other counts for nobody's request time. Fetches of followers are served by a
 connection that is exempt as a whole."""
+UNBILLED_S_MAX: Final = 0.001
+"""So much time is charged at once for requests of the commonest kinds: to charge each costs a tenth of it."""
 LABELS_MAX: Final = 1_000
 """Clients whose throttling is told one by one; those behind them are told together."""
 OTHERS: Final = ("", "", "")
@@ -76,12 +78,13 @@ class ClientThrottle:
         "_connection",
         "_fetched",
         "_header_bytes",
+        "_is_quick",
         "_mute",
         "_muted_until",
         "_owed_ms",
         "_owed_quota",
+        "_produce_meter",
         "_produced",
-        "_quick",
         "_requests",
         "_throttling",
         "_unbilled_s",
@@ -106,8 +109,9 @@ class ClientThrottle:
         self.user = user
         self.client_id = client_id
         self._produced, self._fetched, self._requests = meters
-        self._quick = self._produced[0] if len(self._produced) == 1 and not self._requests else None
-        """The only meter that is not about fetches, where there is one."""
+        self._produce_meter = self._produced[0] if len(self._produced) == 1 else None
+        """The only meter of bytes produced, where there is just one."""
+        self._is_quick = len(self._produced) < 2
         # With the byte that says that no tagged fields follow, which all but old versions have.
         self._header_bytes = REQUEST_HEAD_SIZE + len(client_id.encode()) + 1
         self.is_timed = bool(self._requests)
@@ -129,14 +133,16 @@ class ClientThrottle:
         long it is to be silent, and lets the silence begin."""
         if not isinstance(slot, Request):
             return response
-        quick = self._quick
-        # Nearly always this is all: nothing is charged but a produce, and there is room for it.
+        # Nearly always this is all: there is room for what was produced, and the time is charged with that of
+        # the next requests.
         if (
-            quick is not None
+            self._is_quick
             and not self._owed_ms
+            and (not self.is_timed or (self._unbilled_s < UNBILLED_S_MAX and slot.route.is_common))
             and (
                 not slot.route.is_produce
-                or quick.has_room(slot.stop - slot.body + self._header_bytes, slot.started * 1000)
+                or (meter := self._produce_meter) is None
+                or meter.has_room(slot.stop - slot.body + self._header_bytes, slot.started * 1000)
             )
         ):
             return response
