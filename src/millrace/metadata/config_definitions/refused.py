@@ -18,6 +18,10 @@ _NO_LOGIN_MODULE: Final = (
     "ignoring it would let wait for a login in vain: brokers log in to each other with what sasl.jaas.config "
     "says"
 )
+_NO_CONTROLLERS: Final = (
+    "ignoring it would let pass for secured what is not there: no listener is for controllers, and etcd.* "
+    "says how brokers log in to the metadata store"
+)
 _NO_AUTHORIZER: Final = "ignoring it would leave the broker open: nobody checks who may do what"
 _NO_PLUGINS: Final = "ignoring it would let pass what the class is there to refuse: there are no plug-ins"
 
@@ -32,10 +36,12 @@ _REFUSED: Final[tuple[tuple[str, str], ...]] = (
     ("principal.builder.class", _NO_PLUGINS),
     ("zookeeper.connect", "Kafka 4 has it no more; the metadata is in metadata.store"),
     ("sasl.client.callback.handler.class", _NO_PLUGINS),
+    ("sasl.mechanism.controller.protocol", _NO_CONTROLLERS),
     ("sasl.oauthbearer.scope", _NO_LOGIN_MODULE),
     ("security.providers", _NO_JAVA),
     ("ssl.engine.factory.class", _NO_JAVA),
     ("ssl.keymanager.algorithm", _NO_JAVA),
+    ("ssl.protocol", _NO_JAVA),
     ("ssl.provider", _NO_JAVA),
     ("ssl.secure.random.implementation", _NO_JAVA),
     ("ssl.trustmanager.algorithm", _NO_JAVA),
