@@ -26,8 +26,10 @@ from millrace.broker.network.outgoing import (
 )
 from millrace.broker.network.recognition import Recognition
 from millrace.broker.network.server import Server
+from millrace.broker.network.throttling import Throttling
 from millrace.core.override import override
 from millrace.core.world import World
+from millrace.security.acls.decisions import Access
 
 
 class DiskFile:
@@ -159,7 +161,9 @@ async def congestion_control(peer_host: str, default: bytes) -> bytes:
 
     server = SimpleNamespace(
         dispatcher=SimpleNamespace(routes={}),
-        services=SimpleNamespace(wakeups=None, recognition=Recognition(World())),
+        services=SimpleNamespace(
+            access=Access(), wakeups=None, recognition=Recognition(World()), throttling=Throttling()
+        ),
         loop=loop,
         ticks=float,
         start_task=None,
@@ -177,8 +181,9 @@ async def congestion_control(peer_host: str, default: bytes) -> bytes:
     peer.setblocking(False)
     try:
         await loop.sock_connect(peer, listener.getsockname())
-        while not connections:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while not connections:
+                await asyncio.sleep(0.01)
         accepted = connections[0].out._socket
         assert accepted is not None
         return accepted.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0")
