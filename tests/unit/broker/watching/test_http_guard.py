@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
+
+import pytest
+
 from millrace.broker.watching.http_guard import BearerGuard
 
 
@@ -27,3 +31,19 @@ def test_only_the_newest_token_counts() -> None:
 
 def test_the_token_is_not_kept() -> None:
     assert "geheim" not in repr(vars(BearerGuard("geheim")))
+
+
+def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault S10."""
+    sizes: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        sizes.append((len(one), len(other)))
+        return real(one, other)
+
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    guard = BearerGuard("geheim")
+    assert guard.admits([(b"authorization", b"Bearer geheim")])
+    assert not guard.admits([(b"authorization", b"Bearer g")])
+    assert sizes == [(32, 32)] * 2, "hashes, which are of one length"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.security.credentials.passwords import ConfiguredUsers, PasswordWork, StoredUsers
-from millrace.security.credentials.scram import Decoys, ScramCredential, ScramMechanism, derive_credential
+from millrace.security.credentials.scram import (
+    Decoys,
+    ScramCredential,
+    ScramMechanism,
+    derive_credential,
+    is_password,
+)
 from millrace.sim.handover import Handover
 
 SHA_256, SHA_512 = ScramMechanism
@@ -77,3 +85,24 @@ def test_work_does_not_show_the_password(find: object) -> None:
     assert "topsecret" not in str(work)
     # And it shares nothing with the loop.
     Handover(work, ())
+
+
+def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault S10."""
+    compared: list[bool] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(real(one, other))
+        return compared[-1]
+
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    users = ConfiguredUsers({"alice": "secret"})
+    assert users.check("alice", "secret")
+    assert not users.check("alice", "secres")
+    assert not users.check("nobody", "secret")
+    assert compared == [True, False, False]
+    credential = derive_credential(SHA_256, "secret", salt=b"salt", iterations=4096)
+    assert is_password(SHA_256, credential, "secret")
+    assert not is_password(SHA_256, credential, "secres")
+    assert compared[3:] == [True, False]
