@@ -24,7 +24,15 @@ from millrace.sim.run import Plan, Run, run_scenario
 
 LOOPS = {
     *("metadata-follow", "metadata-reconcile", "broker-session", "controller"),
-    *("log-directory-0", "log-mover", "log-cleaner", "log-scrubber", "retention", "failed-disks"),
+    *(
+        "log-directory-0",
+        "log-mover",
+        "log-cleaner",
+        "log-scrubber",
+        "retention",
+        "failed-disks",
+        "tenant-storage",
+    ),
     *("in-sync-replicas", "mender"),
 }
 """All that a broker of a cluster does beside requests, for as long as it runs."""

@@ -100,9 +100,10 @@ class Outgoing:
         """Send to a peer on this machine as fast as it reads. A congestion control that paces (BBR, the
         default of some systems) sets a timer for every few packets. That takes half of the time that large
         answers cost, and gains nothing where no network is in between."""
-        if self._socket is not None:
+        pseudo = self._transport.get_extra_info("socket")
+        if pseudo is not None:
             with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, UNPACED)
+                pseudo.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, UNPACED)
 
     def write(self, data: bytes) -> None:
         """Send `data` now as far as the socket takes it, the rest as soon as it can."""
