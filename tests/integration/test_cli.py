@@ -207,7 +207,8 @@ def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell) -> None:
     reader = shell.popen("consume", "long")
     assert reader.stdout is not None
     assert reader.stderr is not None
-    assert reader.stdout.readline() == b"0\n"
+    first = reader.stdout.readline()
+    assert first == b"0\n", reader.stderr.read()
     reader.stdout.close()
     assert reader.wait(60) == 0
     assert reader.stderr.read() == b""

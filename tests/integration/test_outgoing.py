@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import socket
+import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from millrace.broker.network.throttling import Throttling
 from millrace.core.override import override
 from millrace.core.world import World
 from millrace.security.acls.decisions import Access
+from tests.harness.tls_files import Authority
 
 
 class DiskFile:
@@ -150,8 +152,9 @@ def test_a_slice_that_was_cut_off_ends_the_connection_instead_of_sending_less(tm
         uvloop.run(exchange(messages, 40_004, is_slow=False))
 
 
-async def congestion_control(peer_host: str, default: bytes) -> bytes:
-    """What a broker's connection is left with, where the system's choice is `default`."""
+async def congestion_control(peer_host: str, default: bytes, authority: Authority | None = None) -> bytes:
+    """What a broker's connection is left with, where the system chooses `default`. An authority stands for
+    TLS."""
     loop = asyncio.get_running_loop()
     connections: list[Connection] = []
 
@@ -175,18 +178,29 @@ async def congestion_control(peer_host: str, default: bytes) -> bytes:
     listener = socket.socket()
     listener.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, default)
     listener.bind(("127.0.0.1", 0))
-    serving = await loop.create_server(lambda: Connection(cast("Server", server), "PLAINTEXT"), sock=listener)
+    context = None
+    if authority is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(authority.issue())
+    serving = await loop.create_server(
+        lambda: Connection(cast("Server", server), "PLAINTEXT"), sock=listener, ssl=context
+    )
     peer = socket.socket()
     peer.bind((peer_host, 0))
     peer.setblocking(False)
     try:
         await loop.sock_connect(peer, listener.getsockname())
+        if authority is not None:
+            await loop.create_connection(
+                asyncio.Protocol, sock=peer, ssl=authority.client(), server_hostname="localhost"
+            )
         async with asyncio.timeout(30):
             while not connections:
                 await asyncio.sleep(0.01)
-        accepted = connections[0].out._socket
-        assert accepted is not None
-        return accepted.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0")
+        transport = connections[0]._transport
+        assert transport is not None
+        accepted = transport.get_extra_info("socket")
+        return bytes(accepted.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)).rstrip(b"\0")
     finally:
         peer.close()
         serving.close()
@@ -194,9 +208,10 @@ async def congestion_control(peer_host: str, default: bytes) -> bytes:
             connection.abort("the test ends")
 
 
-def test_only_peers_on_this_machine_are_sent_to_without_pacing() -> None:
+def test_only_peers_on_this_machine_are_sent_to_without_pacing(tmp_path: Path) -> None:
     allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_bytes().split()
     default = next((name for name in allowed if name != UNPACED), UNPACED)
     assert uvloop.run(congestion_control("127.0.0.1", default)) == UNPACED
+    assert uvloop.run(congestion_control("127.0.0.1", default, Authority(tmp_path))) == UNPACED
     # Another address is another machine, as far as a broker can tell.
     assert uvloop.run(congestion_control("127.0.0.2", default)) == default
