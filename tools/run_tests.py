@@ -1,10 +1,10 @@
 """`make test`: tests that start processes and wait for them, and beside them those that compute.
 
 Tests with real brokers and clients spend most of their time on waiting, for sessions, time-outs and starts:
-two lanes of them run side by side. Meanwhile the tests on Spark and those that compute run, with a lower
-priority: they take the processor time that is left. The tests that measure time come last, alone. The words
-of the command line go to all runs of pytest. The tests with clients are shown while they run; what the others
-print is shown when all are over.
+two lanes of them run side by side. Meanwhile the tests on Spark run, and behind those with clients the ones
+that compute, with a lower priority: they take the processor time that is left. The tests that measure time
+come last, alone. The words of the command line go to all runs of pytest. The tests with clients are shown
+while they run; what the others print is shown when all are over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
@@ -22,8 +22,10 @@ NOTHING_SELECTED: Final = 5
 PRIORITY: Final = "10"
 PYTEST: Final = (sys.executable, "-m", "pytest")
 SEEN: Final = "clients"
-BESIDE: Final = (("faults", "computing"), ("spark",))
-"""Rows of lanes: one after the other in a row, while the other rows and the lane that is seen run, too."""
+BEHIND: Final = "computing"
+"""Begins when the lane that is seen is over, which is the shortest of those that wait."""
+BESIDE: Final = ("faults", "spark")
+"""Lanes that run all the while."""
 PATIENT: Final = ("computing", "spark")
 """They wait for no process, so that no process should wait for them."""
 
@@ -36,21 +38,17 @@ class Ended(NamedTuple):
 
 def main(words: Sequence[str]) -> int:
     with ExitStack() as stack:
-        running = [run for row in BESIDE for run in _begin_row(row, words, stack)]
+        executor = ThreadPoolExecutor(len(BESIDE))
+        # Only if somebody has lost patience is there anything left to begin.
+        stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+        running = [executor.submit(_run_beside, lane, words) for lane in BESIDE]
         seen = _run(SEEN, words)
-        beside = [run.result() for run in running]
+        beside = [_run_beside(BEHIND, words), *(run.result() for run in running)]
     for lane, _, output in beside:
         _say(f"The tests of the lane {lane!r}, which ran meanwhile:")
         sys.stdout.buffer.write(output)
     _say("The tests that measure time:")
     return outcome(seen, *(ended.code for ended in beside), _run("timed", words))
-
-
-def _begin_row(row: Sequence[str], words: Sequence[str], stack: ExitStack) -> list[Future[Ended]]:
-    executor = ThreadPoolExecutor(1)
-    # Only if somebody has lost patience is there anything left to begin.
-    stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-    return [executor.submit(_run_beside, lane, words) for lane in row]
 
 
 def _run(lane: str, words: Sequence[str]) -> int:
