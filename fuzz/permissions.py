@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import Final
 
 from fuzz.command_line import fuzz
 from fuzz.decoders import Fault
-from fuzz.logins import Target, damaged_text, find_fault
+from fuzz.logins import Target, run_targets
 from millrace.broker.handlers.security.acls import acl_of, filter_of
 from millrace.metadata.commands import Alteration, AlterOperation
 from millrace.metadata.security import records
@@ -205,19 +204,7 @@ def _settings(names: tuple[str, ...], chance: random.Random) -> bytes:
 
 def run(seconds: float, seed: int, only: str = "") -> tuple[int, list[Fault]]:
     """Fuzz all targets in turn until the time is up; how often, and the faults found."""
-    chance = random.Random(seed)
-    targets = [target for target in all_targets() if only.lower() in target.label.lower()]
-    deadline = time.monotonic() + seconds
-    tried = 0
-    faults: list[Fault] = []
-    while targets and time.monotonic() < deadline and len(faults) <= 20:
-        for target in targets:
-            sound = target.sound(chance)
-            for data in (sound, *(damaged_text(sound, chance) for _ in range(10))):
-                tried += 1
-                if fault := find_fault(target, data):
-                    faults.append(fault)
-    return tried, faults
+    return run_targets(all_targets(), seconds, seed, only)
 
 
 def main() -> int:

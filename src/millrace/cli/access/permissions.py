@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from millrace.cli.broker_requests import Connection, raise_for
+from millrace.client.acl_requests import creation_of, deletion_of
 from millrace.security.acls.binding import Acl, Operation, PatternType, Permission, ResourceType, known
 from millrace.security.acls.filters import AclFilter
 from millrace.wire.api_keys import ApiKey
-from millrace.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from millrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from millrace.wire.messages.describe_acls import DescribeAclsRequest
 
 VERSION: Final = 3
@@ -39,40 +38,14 @@ def read(broker: Connection, wanted: AclFilter) -> list[Acl]:
 
 def create(broker: Connection, acls: Sequence[Acl]) -> list[str | None]:
     """Set permissions; for each None, or why the broker refuses it."""
-    request = CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
-    )
+    request = creation_of(acls)
     answer = broker.ask(ApiKey.CREATE_ACLS, VERSION, request)
     return [refusal(result.error_code, result.error_message) for result in answer.results]
 
 
 def delete(broker: Connection, acls: Sequence[Acl]) -> list[Acl]:
     """Remove exactly these permissions; those that were there."""
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=acl.resource_type,
-                resource_name_filter=acl.name,
-                pattern_type_filter=acl.pattern,
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
-    )
+    request = deletion_of(acls)
     answer = broker.ask(ApiKey.DELETE_ACLS, VERSION, request)
     gone: list[Acl] = []
     for result in answer.filter_results:
