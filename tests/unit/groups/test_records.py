@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +23,25 @@ from tools.kafka_distribution import KafkaUnavailable
 CODEC = GroupRecordCodec()
 
 
-def test_the_generated_module_is_what_the_generator_writes() -> None:
+@pytest.mark.parametrize(
+    "target, generate",
+    [
+        (generate_records.TARGET, generate_records.generate),
+        (generate_records.TRANSACTION_TARGET, generate_records.generate_transaction_records),
+        (generate_records.SHARE_TARGET, generate_records.generate_share_groups),
+        (generate_records.STREAMS_TARGET, generate_records.generate_streams_groups),
+        (generate_records.SHARE_STATE_TARGET, generate_records.generate_share_state),
+    ],
+    ids=lambda given: getattr(given, "stem", ""),
+)
+def test_the_generated_modules_are_what_the_generator_writes(
+    target: Path, generate: Callable[[], str]
+) -> None:
     try:
-        expected = generate_records.generate()
+        expected = generate()
     except (KafkaUnavailable, ValueError) as missing:
         pytest.skip(f"no jars of Kafka: {missing}")
-    assert generate_records.TARGET.read_text() == expected, "run tools/generate_records.py"
+    assert target.read_text() == expected, "run tools/generate_records.py"
 
 
 def test_every_type_survives_encoding() -> None:
