@@ -1,4 +1,5 @@
-"""What the machine may ask a group of either protocol, so that offsets and admin calls serve both."""
+"""What the machine may ask a group of any kind, so that offsets and admin calls serve all, and what the rules
+of a kind are."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from millrace.groups.commands import CommitOffsets
 
 
 class Group(Protocol):
-    """A classic or a consumer group. Nothing here changes it, but `committed` notes a sign of life."""
+    """A group of any kind. Nothing here changes it, but `committed` notes a sign of life."""
 
     group_id: str
 
     @property
     def type_name(self) -> str:
-        """ "classic" or "consumer", as ListGroups shows it."""
+        """Its kind in lower case, as "classic" or "share"; ListGroups shows it."""
 
     @property
     def protocol_type(self) -> str:
@@ -51,18 +52,29 @@ class Group(Protocol):
         """The records that remove this group, except for its offsets."""
 
 
-class ConsumerRules(Protocol):
-    """The rules of KIP-848 groups, as the shard calls them."""
+class GroupRules(Protocol):
+    """The rules of one kind of groups, as the shard calls them."""
 
-    def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
-        """Decide a command of the consumer protocol, or a classic one whose group is a consumer group."""
+    group_type: type
+    """The class of its groups."""
+    command_types: tuple[type, ...]
+    """The commands that it decides on."""
+    key_types: tuple[type, ...]
+    """The keys of the records that it applies."""
+    may_become_classic: bool
+    """Whether an empty group gives way to a classic one when a classic member joins it."""
 
-    def apply(self, record: Record) -> None:
-        """Apply a record whose key is one of the ConsumerGroup* classes."""
+    def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]: ...
+
+    def apply(self, record: Record) -> None: ...
+
+    def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
+        """The timers of a group that was loaded."""
+
+
+class ConsumerRules(GroupRules, Protocol):
+    """The rules of KIP-848 groups. They also decide on classic commands whose group is a consumer group."""
 
     def refusals(self, group: Group, command: CommitOffsets) -> list[MillraceError | None] | None:
         """For each offset of a commit with an old epoch, why it is refused, or None if it may pass. The
         result is None if all are refused, for the reason that the group gave."""
-
-    def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
-        """The timers of a group that was loaded."""

@@ -1,5 +1,8 @@
 """All groups and offsets of one partition of `__consumer_offsets`. It gives each command to its rules.
 
+Classic groups and offsets are this module's own. Every other kind of group is a rule set, a
+`kinds.GroupRules`, found by the type of a command, of a record's key, or of the group.
+
 A group is classic or of the consumer protocol (KIP-848). It changes from one to the other by records alone: a
 tombstone of the one and records of the other, applied in order. Behind them a classic group may also bring,
 unstored, who is joining it at the moment. Only `apply` changes the offsets, consumer groups except for their
@@ -10,7 +13,7 @@ heard of, answers kept ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -66,7 +69,7 @@ from millrace.groups.errors import (
     SubscribedToTopic,
     UnknownMember,
 )
-from millrace.groups.kinds import ConsumerRules, Group
+from millrace.groups.kinds import ConsumerRules, Group, GroupRules
 from millrace.groups.offsets.committed import Offsets, commit
 from millrace.wire.messages.group_records import (
     GroupMetadataKey,
@@ -99,12 +102,22 @@ class GroupMachine:
         self,
         settings: GroupSettings,
         consumer_rules: Callable[[GroupMachine], ConsumerRules] | None = None,
+        further_rules: Sequence[Callable[[GroupMachine], GroupRules]] = (),
     ) -> None:
+        """`consumer_rules` also serve classic members; `further_rules` are those of kinds that keep apart."""
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.consumer_rules = None if consumer_rules is None else consumer_rules(self)
         self._is_live = False
+        self._rules_by_group: dict[type, GroupRules] = {}
+        self._rules_by_command: dict[type, GroupRules] = {}
+        self._rules_by_key: dict[type, GroupRules] = {}
+        own = () if self.consumer_rules is None else (self.consumer_rules,)
+        for rules in (*own, *(new_rules(self) for new_rules in further_rules)):
+            self._rules_by_group[rules.group_type] = rules
+            self._rules_by_command.update(dict.fromkeys(rules.command_types, rules))
+            self._rules_by_key.update(dict.fromkeys(rules.key_types, rules))
         self._classic: dict[type, Callable[[Any, int, Token], Decision[object]]] = {
             Heartbeat: self._heartbeat,
             Join: self._join,
@@ -133,17 +146,20 @@ class GroupMachine:
         classic = self._classic.get(kind)
         if classic is not None:
             group = self.groups.get(command.group_id)
-            if group is None or type(group) is ClassicGroup or self.consumer_rules is None:
+            rules = None if group is None else self._rules_by_group.get(type(group))
+            if rules is None or group is None:
                 return classic(command, now_ms, token)
-            if kind is Join and group.is_empty:
-                # No member of the consumer protocol is left, so the group begins anew.
+            if kind is Join and group.is_empty and rules.may_become_classic:
+                # No member of the other protocol is left, so the group begins anew.
                 return self._join_instead_of(group, command, now_ms, token)
+            if self.consumer_rules is None or rules is not self.consumer_rules:
+                # A group of a kind that keeps apart is none where classic members look for theirs.
+                return classic(command, now_ms, token)
             return self.consumer_rules.decide(command, now_ms, token)
         shared = self._shared.get(kind)
         if shared is not None:
             return shared(command, now_ms)
-        assert self.consumer_rules is not None, command
-        return self.consumer_rules.decide(command, now_ms, token)
+        return self._rules_by_command[kind].decide(command, now_ms, token)
 
     def apply(self, record: Applied) -> None:
         if type(record) is not Record:
@@ -158,8 +174,9 @@ class GroupMachine:
             case GroupMetadataKey(), (GroupMetadataValue() | None):
                 self._apply_group(key.group, value)
             case _:
-                if self.consumer_rules is not None:
-                    self.consumer_rules.apply(record)
+                rules = self._rules_by_key.get(type(key))
+                if rules is not None:
+                    rules.apply(record)
 
     def apply_offset(self, key: OffsetCommitKey, committed: CommittedOffset | None) -> None:
         """As `apply`, for the record of an offset."""
@@ -196,8 +213,8 @@ class GroupMachine:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 timers += group.resume()
-            elif self.consumer_rules is not None:
-                timers += self.consumer_rules.resume(group, now_ms)
+            else:
+                timers += self._rules_by_group[type(group)].resume(group, now_ms)
         return Decision(timers=tuple(timers))
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:

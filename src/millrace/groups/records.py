@@ -18,13 +18,16 @@ from millrace.wire.messages.group_records import (
     OffsetCommitValue,
     RecordSchema,
 )
+from millrace.wire.messages.share_group_records import SHARE_GROUP_RECORDS
+from millrace.wire.messages.streams_group_records import STREAMS_GROUP_RECORDS
 from millrace.wire.schema_decoder import Decoder, compile_decoder
 from millrace.wire.schema_encoder import Encoder, compile_encoder
 from millrace.wire.schema_fields import Message
 
 _INT16: Final = struct.Struct(">h")
-_BY_NUMBER: Final = {schema.number: schema for schema in GROUP_RECORDS}
-_BY_KEY: Final[dict[type, RecordSchema]] = {schema.key: schema for schema in GROUP_RECORDS}
+_ALL_RECORDS: Final = (*GROUP_RECORDS, *SHARE_GROUP_RECORDS, *STREAMS_GROUP_RECORDS)
+_BY_NUMBER: Final = {schema.number: schema for schema in _ALL_RECORDS}
+_BY_KEY: Final[dict[type, RecordSchema]] = {schema.key: schema for schema in _ALL_RECORDS}
 _OFFSET: Final = 1
 """The type of an offset's key."""
 _OFFSET_VERSION: Final = 4

@@ -7,9 +7,9 @@ hear of deleted topics, and new members get an id.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from millrace.coordinator.coordinator import Coordinator
 from millrace.coordinator.internal_topic import InternalTopic
@@ -19,7 +19,7 @@ from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
 from millrace.groups.commands import GroupSettings, TopicsDeleted
 from millrace.groups.consumer.consumers import Consumers
-from millrace.groups.kinds import Group
+from millrace.groups.kinds import Group, GroupRules
 from millrace.groups.machine import GroupMachine
 from millrace.groups.records import GroupRecordCodec
 from millrace.metadata.image import Image
@@ -45,6 +45,24 @@ class OffsetsTopic:
         }
 
 
+class KindOfGroups(Protocol):
+    """What the groups of one kind share on this broker."""
+
+    def new_rules(self, machine: GroupMachine) -> GroupRules: ...
+
+    def start(self, groups: Groups, background: Background) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The kinds of groups beside classic ones."""
+
+    consumers: Consumers | None = None
+    further: Sequence[KindOfGroups] = ()
+
+
 class Groups:
     """All groups of the cluster that this broker coordinates."""
 
@@ -57,12 +75,14 @@ class Groups:
         chance: random.Random,
         settings: GroupSettings,
         offsets_topic: OffsetsTopic,
-        consumers: Consumers | None = None,
+        kinds: Kinds | None = None,
         codec: GroupRecordCodec | None = None,
     ) -> None:
+        """Without `kinds` it serves classic groups alone."""
         self.settings = settings
-        self.consumers = consumers
-        """Groups of the consumer protocol; None serves classic groups alone."""
+        kinds = kinds or Kinds()
+        consumers = self.consumers = kinds.consumers
+        self._further = kinds.further
         self._metadata = metadata
         self._chance = chance
         self.topic = InternalTopic(OFFSETS_TOPIC, metadata, offsets_topic)
@@ -71,7 +91,11 @@ class Groups:
             partitions,
             clock=clock,
             codec=codec or GroupRecordCodec(),
-            new_machine=lambda _: GroupMachine(settings, None if consumers is None else consumers.new_rules),
+            new_machine=lambda _: GroupMachine(
+                settings,
+                None if consumers is None else consumers.new_rules,
+                [kind.new_rules for kind in kinds.further],
+            ),
         )
         self._coordinator = Coordinator(self.topic, self.runtime, GroupMachine)
         self.submit: Callable[[str, object], Outcome | Answer] = self._coordinator.submit
@@ -87,12 +111,16 @@ class Groups:
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
         if self.consumers is not None:
             self.consumers.start(self, background)
+        for kind in self._further:
+            kind.start(self, background)
 
     def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self.consumers is not None:
             self.consumers.stop()
+        for kind in self._further:
+            kind.stop()
         self._coordinator.stop()
 
     def _image_changed(self, old: Image, new: Image) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from millrace.coordinator.decision import Record, Unstored
+from millrace.coordinator.decision import Decision, Record, SetTimer, Timer, Token, Unstored
+from millrace.core.override import override
 from millrace.groups.classic.group import ClassicGroup, State
 from millrace.groups.commands import (
     CommitOffsets,
     DeleteGroup,
     ExpireOffsets,
+    GroupSettings,
     Heartbeat,
     Join,
     Leave,
@@ -21,7 +25,10 @@ from millrace.groups.commands import (
 )
 from millrace.groups.consumer.group import ConsumerGroup
 from millrace.groups.errors import GroupNotEmpty, GroupNotFound, InconsistentProtocol, UnknownMember
+from millrace.groups.kinds import Group, GroupRules
+from millrace.groups.machine import GroupMachine
 from millrace.wire.messages.group_records import GroupMetadataKey
+from millrace.wire.messages.share_group_records import ShareGroupMetadataKey, ShareGroupMetadataValue
 from tests.unit.groups.consumer.test_rules import join as consumer_joins
 from tests.unit.groups.consumer_lab import GROUP, Lab
 from tests.unit.groups.worlds import World, error_of, subscription
@@ -118,3 +125,51 @@ def test_what_a_group_brings_unstored_keeps_the_record_that_came_before() -> Non
     assert bringing.stored is stored
     world.machine.apply(Record(GroupMetadataKey(group="g"), None))
     assert "g" not in world.machine.groups
+
+
+class OtherGroup(ConsumerGroup):
+    """A group of a kind that keeps apart."""
+
+
+class Sing(NamedTuple):
+    group_id: str
+
+
+class OtherRules(GroupRules):
+    group_type: type = OtherGroup
+    command_types: tuple[type, ...] = (Sing,)
+    key_types: tuple[type, ...] = (ShareGroupMetadataKey,)
+
+    def __init__(self, machine: GroupMachine, *, may_become_classic: bool) -> None:
+        self.machine = machine
+        self.may_become_classic = may_become_classic
+
+    @override
+    def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]:
+        return Decision(response="la")
+
+    @override
+    def apply(self, record: Record) -> None:
+        assert isinstance(record.key, ShareGroupMetadataKey)
+        self.machine.groups[record.key.group_id] = OtherGroup(record.key.group_id)
+
+    @override
+    def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
+        return (SetTimer("song", 1, Sing(group.group_id)),)
+
+
+@pytest.mark.parametrize("may_become_classic", [False, True])
+def test_rules_of_another_kind_get_their_commands_records_and_groups(may_become_classic: bool) -> None:
+    machine = GroupMachine(
+        GroupSettings(), None, [lambda machine: OtherRules(machine, may_become_classic=may_become_classic)]
+    )
+    machine.apply(Record(ShareGroupMetadataKey(group_id=GROUP), ShareGroupMetadataValue(epoch=1)))
+    assert isinstance(machine.groups[GROUP], OtherGroup)
+    assert machine.decide(Sing(GROUP), 0, Token(1)).response == "la"
+    assert SetTimer("song", 1, Sing(GROUP)) in machine.resume(0).timers
+    assert error_of(machine.decide(Heartbeat(GROUP, 1, "m"), 0, Token(2)).error) is UnknownMember
+    joined = machine.decide(classic_join(), 0, Token(3))
+    if may_become_classic:
+        assert isinstance(joined.unstored[0].fact, ClassicGroup)
+    else:
+        assert error_of(joined.error) is InconsistentProtocol

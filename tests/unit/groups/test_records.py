@@ -16,6 +16,8 @@ from millrace.groups.records import GroupRecordCodec, committed_offset, stored_o
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.messages import group_records as records
 from millrace.wire.messages.group_records import GROUP_RECORDS
+from millrace.wire.messages.share_group_records import SHARE_GROUP_RECORDS
+from millrace.wire.messages.streams_group_records import STREAMS_GROUP_RECORDS
 from millrace.wire.schema_encoder import compile_encoder
 from tools import generate_records
 from tools.kafka_distribution import KafkaUnavailable
@@ -45,7 +47,7 @@ def test_the_generated_modules_are_what_the_generator_writes(
 
 
 def test_every_type_survives_encoding() -> None:
-    for schema in GROUP_RECORDS[1:]:
+    for schema in (*GROUP_RECORDS[1:], *SHARE_GROUP_RECORDS, *STREAMS_GROUP_RECORDS):
         said = schema.value()
         record = Record(
             schema.key(), committed_offset(said) if isinstance(said, records.OffsetCommitValue) else said

@@ -11,7 +11,7 @@ from millrace.broker.replication.local_replicas import LocalReplicas
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.groups.consumer.consumers import Consumers
-from millrace.groups.service import Groups
+from millrace.groups.service import Groups, Kinds
 from millrace.metadata.service import Metadata
 from millrace.replica.partitions import Partitions
 from millrace.transactions.service import Transactions
@@ -69,7 +69,7 @@ def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) ->
         clock=surroundings.clock,
         chance=surroundings.chance,
         settings=part_settings.group_settings(config),
-        consumers=Consumers(metadata, part_settings.consumer_settings(config)),
+        kinds=Kinds(Consumers(metadata, part_settings.consumer_settings(config))),
         offsets_topic=part_settings.offsets_topic(config),
         codec=ground.release.group_records,
     )

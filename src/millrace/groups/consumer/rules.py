@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token, Unstored
 from millrace.core.errors import MillraceError
@@ -51,7 +51,10 @@ from millrace.groups.errors import (
 )
 from millrace.groups.kinds import ConsumerRules, Group
 from millrace.groups.offsets.committed import Offsets
-from millrace.wire.messages.group_records import ConsumerGroupMetadataKey
+from millrace.wire.messages.group_records import GROUP_RECORDS, ConsumerGroupMetadataKey
+
+_FIRST_RECORD: Final = 3
+"""The records with lower numbers are of classic groups and of offsets."""
 
 
 class Shard(Protocol):
@@ -64,6 +67,12 @@ class Shard(Protocol):
 
 class GroupsOfConsumers(ConsumerRules):
     """Decides on commands of consumer groups, and applies their records; one for each partition."""
+
+    group_type: type = ConsumerGroup
+    key_types: tuple[type, ...] = tuple(
+        schema.key for schema in GROUP_RECORDS if schema.number >= _FIRST_RECORD
+    )
+    may_become_classic = True
 
     def __init__(
         self,
@@ -90,6 +99,7 @@ class GroupsOfConsumers(ConsumerRules):
             ResyncExpired: self._member_expired,
             PatternsResolved: self._patterns_resolved,
         }
+        self.command_types: tuple[type, ...] = tuple(self._decide)
 
     @override
     def decide(self, command: Any, now_ms: int, token: Token) -> Decision[object]:
@@ -256,7 +266,8 @@ class GroupsOfConsumers(ConsumerRules):
         made = ConsumerGroup(group_id)
         if present is None:
             return made
-        assert isinstance(present, ClassicGroup), present
+        if not isinstance(present, ClassicGroup):
+            raise GroupNotFound(group_id, "is not a consumer group")
         if present.is_empty:
             out.records += present.tombstones()
             return made

@@ -27,7 +27,7 @@ from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import ConsumerSettings
 from millrace.groups.consumer.consumers import Consumers
-from millrace.groups.service import Groups, OffsetsTopic
+from millrace.groups.service import Groups, Kinds, OffsetsTopic
 from millrace.log.config import LogConfig
 from millrace.log.directories.log_directories import LogDirectories
 from millrace.log.directories.log_directory import LogDirectory
@@ -160,7 +160,7 @@ class Broker:
             chance=random.Random(1),
             settings=GroupSettings(initial_rebalance_delay_ms=0),
             offsets_topic=OffsetsTopic(partition_count=2),
-            consumers=Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0)),
+            kinds=Kinds(Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0))),
         )
         producer_ids = ProducerIds(self.metadata)
         markers = Markers(self.metadata, partitions, self.groups, FixedClock())
