@@ -40,6 +40,10 @@ class LogConfig:
     deep_validation: bool = False
     max_decompressed_message_bytes: int = 100 * 1024 * 1024
 
+    delayed_delivery_enable: bool = False
+    delayed_delivery_max_ms: int = 365 * 24 * 3600 * 1000
+    dedup_window_ms: int = 0
+
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
     preallocate: bool = False

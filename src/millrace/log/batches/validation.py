@@ -38,6 +38,10 @@ class RecordRules(Protocol):
     @property
     def max_decompressed_message_bytes(self) -> int: ...
     @property
+    def delayed_delivery_enable(self) -> bool: ...
+    @property
+    def dedup_window_ms(self) -> int: ...
+    @property
     def timestamp_log_append(self) -> bool: ...
     @property
     def timestamp_before_max_ms(self) -> int: ...
@@ -65,8 +69,19 @@ class InvalidRecordTimestamps(InvalidRecords):
 
 
 def is_preparation_needed(rules: RecordRules) -> bool:
-    """Whether any batch for this topic may have to pass `prepare`; decided once when the settings change."""
-    return rules.cleanup_compact or rules.deep_validation or rules.compression_type != KEEP_PRODUCERS_CODEC
+    """Whether any batch for this topic may have to pass `prepare`, or has records that do not stay in it;
+    decided once when the settings change."""
+    return (
+        rules.cleanup_compact
+        or rules.deep_validation
+        or rules.compression_type != KEEP_PRODUCERS_CODEC
+        or may_take_records_out(rules)
+    )
+
+
+def may_take_records_out(rules: RecordRules) -> bool:
+    """Whether the topic's settings give headers of records a meaning: such records may not stay."""
+    return rules.delayed_delivery_enable or rules.dedup_window_ms > 0
 
 
 def batch_needs_preparation(rules: RecordRules, attributes: int) -> bool:

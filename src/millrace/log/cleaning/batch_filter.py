@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from millrace.log.batches.thinning import emptied, newest_timestamp, without_records
 from millrace.log.cleaning.cleaned_transactions import CleanedTransactions
 from millrace.log.cleaning.key_offsets import KEY_BYTES_MAX, KeyOffsets, shortened
-from millrace.wire.batch_header import DELETE_HORIZON_BIT, NO_TIMESTAMP, BatchHeader
+from millrace.wire.batch_header import DELETE_HORIZON_BIT, BatchHeader
 from millrace.wire.compression import Codec
 from millrace.wire.record_spans import RecordSpan, append_varint, read_varint, scan_records
 from millrace.wire.records import assemble_batch, inflate_records
@@ -72,7 +73,7 @@ class BatchFilter:
         stats.records_read += header.records_count
         kept = self._filter_control(batch, header) if header.is_control else self._filter_data(batch, header)
         if kept is None and self._must_stay(header):
-            kept = _emptied(header)
+            kept = emptied(header)
         if kept is not None:
             stats.bytes_written += len(kept)
         return kept
@@ -147,50 +148,26 @@ class BatchFilter:
     def _rebuild(
         self, data: bytes, header: BatchHeader, kept: list[RecordSpan], *, set_horizon: bool
     ) -> bytes:
-        max_timestamp = header.max_timestamp
-        if not header.is_log_append_time:
-            max_timestamp = header.base_timestamp + max(
-                timestamp_delta for _, timestamp_delta, _, _, _, _, _ in kept
-            )
-        base_timestamp, attributes = header.base_timestamp, header.attributes
-        if set_horizon:
-            base_timestamp = self._now_ms + self._rules.delete_retention_ms
-            attributes |= DELETE_HORIZON_BIT
-            records = _shift_timestamps(data, kept, header.base_timestamp - base_timestamp)
-        else:
-            records = _join(data, kept)
         codec = Codec(header.compression)
+        level = self._rules.compression_levels.get(codec)
+        if not set_horizon:
+            return without_records(data, header, kept, level)
+        base_timestamp = self._now_ms + self._rules.delete_retention_ms
         return assemble_batch(
             header._replace(
-                attributes=attributes,
+                attributes=header.attributes | DELETE_HORIZON_BIT,
                 base_timestamp=base_timestamp,
-                max_timestamp=max_timestamp,
+                max_timestamp=newest_timestamp(header, kept),
                 records_count=len(kept),
             ),
-            records,
+            _shift_timestamps(data, kept, header.base_timestamp - base_timestamp),
             codec,
-            self._rules.compression_levels.get(codec),
+            level,
         )
 
 
 def _delete_horizon(header: BatchHeader) -> int | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
-
-
-def _emptied(header: BatchHeader) -> bytes:
-    """The header alone: offsets, producer and sequence without any record."""
-    return assemble_batch(
-        header._replace(
-            attributes=header.attributes & ~DELETE_HORIZON_BIT,
-            base_timestamp=NO_TIMESTAMP,
-            records_count=0,
-        ),
-        b"",
-    )
-
-
-def _join(data: bytes, kept: list[RecordSpan]) -> bytes:
-    return b"".join([data[start:end] for _, _, _, _, _, start, end in kept])
 
 
 def _shift_timestamps(data: bytes, kept: list[RecordSpan], shift: int) -> bytes:

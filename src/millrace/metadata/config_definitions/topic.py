@@ -94,6 +94,29 @@ _SETTINGS: Final = (
         synonyms=(Synonym("compression.zstd.level"),),
     ),
     _topic(
+        "dedup.window.ms",
+        ConfigType.LONG,
+        0,
+        "For how long the ids in header millrace-dedup-id are remembered in each partition: a record with an "
+        "id that was stored within this time is not stored again, and its producer is told of success. 0 "
+        "looks at no ids. Batches are looked into outside the event loop, which costs CPU time.",
+        valid=Range(0, 31 * 24 * _HOUR_MS),
+    ),
+    _topic(
+        "delayed.delivery.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether records with header millrace-deliver-at or millrace-delay-ms are kept until they are due. "
+        "Batches are looked into outside the event loop, which costs CPU time.",
+    ),
+    _topic(
+        "delayed.delivery.max.ms",
+        ConfigType.LONG,
+        365 * 24 * _HOUR_MS,
+        "How far ahead a record may be scheduled in a topic with delayed.delivery.enable.",
+        valid=_ANY_TIME,
+    ),
+    _topic(
         "delete.retention.ms",
         ConfigType.LONG,
         86_400_000,

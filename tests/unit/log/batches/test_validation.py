@@ -44,6 +44,8 @@ class Rules:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     max_decompressed_message_bytes: int = 1_000_000
+    delayed_delivery_enable: bool = False
+    dedup_window_ms: int = 0
     timestamp_log_append: bool = False
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
