@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.broker.internal_appends import AppendRefused, NoSuchPartition
 from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
     SessionNotFound,
@@ -67,6 +68,9 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     log_errors.UnverifiedTransaction: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     log_errors.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
     log_errors.CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    # What this broker appends elsewhere on behalf of a producer.
+    NoSuchPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    AppendRefused: ErrorCode.NOT_ENOUGH_REPLICAS,
     # Logs and disks.
     log_errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     log_errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,

@@ -10,8 +10,17 @@ from millrace.metadata.errors import InvalidTopicName
 
 AUDIT_TOPIC: Final = "__audit"
 """Where brokers tell who did what."""
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC)
-"""Topics of the coordinators and of the audit: clients may read them, and neither write nor cut them."""
+DELAYED_TOPIC: Final = "__delayed_messages"
+"""Where messages wait until they are due. Brokers write to it for each other."""
+INTERNAL_TOPICS: Final = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    AUDIT_TOPIC,
+    DELAYED_TOPIC,
+)
+"""Topics of the coordinators, of the audit and of messages to come: clients may read them, and neither write
+nor cut them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

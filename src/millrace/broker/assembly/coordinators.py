@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from millrace.broker.assembly import part_settings
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.ground import Ground
+from millrace.broker.internal_appends import InternalAppends
 from millrace.broker.replication.local_replicas import LocalReplicas
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
@@ -19,12 +20,13 @@ from millrace.transactions.service import Transactions
 
 @dataclass(frozen=True, slots=True)
 class Coordinators:
-    """The coordinators of this broker with the two parts that only they and handlers need."""
+    """The coordinators of this broker with the parts that only they and handlers need."""
 
     groups: Groups
     transactions: Transactions
     markers: Markers
     producer_ids: ProducerIds
+    appends: InternalAppends
 
     def stop(self) -> None:
         """Let nobody wait any longer: members that wait for others to join would keep their connections
@@ -58,7 +60,14 @@ def start_coordinators(
     transactions.start(ground.background)
     replicas.subscribe(groups.runtime.leadership_changed)
     replicas.subscribe(transactions.runtime.leadership_changed)
-    return Coordinators(groups, transactions, markers, producer_ids)
+    appends = InternalAppends(
+        metadata,
+        partitions,
+        clock=ground.surroundings.clock,
+        node_id=ground.config.now.node_id,
+        peers=None if neighbours is None else neighbours.replication.peers,
+    )
+    return Coordinators(groups, transactions, markers, producer_ids, appends)
 
 
 def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) -> Groups:

@@ -53,6 +53,7 @@ class Lane(Enum):
 
     QUICK = "quick"
     MARKERS = "markers"
+    APPENDS = "appends"
 
 
 class PeerUnreachable(MillraceError):

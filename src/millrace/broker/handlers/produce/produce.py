@@ -14,7 +14,7 @@ from millrace.broker.handlers.produce.answers import ProduceAnswer
 from millrace.broker.handlers.produce.refused_batches import code_behind_refused
 from millrace.broker.handlers.produce.several_partitions import VALID_ACKS, produce_to_several
 from millrace.broker.handlers.produce.staging import STAGED_BYTES_MAX
-from millrace.broker.network.checks import on_topic, on_transactional_id
+from millrace.broker.network.checks import on_cluster, on_topic, on_transactional_id
 from millrace.broker.network.dispatch import Api
 from millrace.broker.network.lookout import SMALL_BATCH_BYTES
 from millrace.core.errors import MillraceError
@@ -136,7 +136,11 @@ PRODUCE: Final = Api(
     ApiKey.PRODUCE,
     versions=(3, 13),
     handle=produce,
-    checks=(on_transactional_id(Operation.WRITE, "transactional batches"), on_topic(Operation.WRITE)),
+    checks=(
+        on_transactional_id(Operation.WRITE, "transactional batches"),
+        on_topic(Operation.WRITE),
+        on_cluster(Operation.CLUSTER_ACTION, "brokers, instead of the others"),
+    ),
     direct=True,
     advertised_from=0,
     request_type=ProduceAnswer,

@@ -18,16 +18,16 @@ from millrace.broker.handlers.produce.answers import (
 )
 from millrace.broker.handlers.produce.refused_batches import Place, code_behind_refused, note_refused
 from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied, is_transactional
+from millrace.broker.internal_appends import BETWEEN_BROKERS
 from millrace.core.errors import MillraceError
 from millrace.log.batches.validation import prepare
 from millrace.log.partition.appending import Appended
-from millrace.metadata.topic_names import INTERNAL_TOPICS
+from millrace.metadata.topic_names import DELAYED_TOPIC, INTERNAL_TOPICS
 from millrace.security.acls.binding import Operation
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.produce_codec import PartitionResult, TopicRecords
 
 if TYPE_CHECKING:
-    from millrace.broker.handlers.services import Services
     from millrace.broker.network.connection import Connection
     from millrace.coordinator.runtime import Answer
     from millrace.core.ids import TopicId
@@ -42,6 +42,12 @@ def produce_to_several(
 ) -> None:
     """Serve any request that was decoded; its `acks` and `timeout_ms` are set."""
     services = request.connection.services
+    if transactional_id == BETWEEN_BROKERS:
+        if request.connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION):
+            _finish(request, _Appends(request, None, is_from_broker=True), topics, now_ms)
+        else:
+            _refuse_all(request, topics, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return
     if not _may_transact(request.connection.decisions, transactional_id, topics):
         _refuse_all(request, topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
@@ -60,7 +66,10 @@ def produce_to_several(
             appends = _Appends(request, gate)
             request.connection.run_ordered(appends.begin_after(waits, copied(topics)))
             return
-    appends = _Appends(request, gate)
+    _finish(request, _Appends(request, gate), topics, now_ms)
+
+
+def _finish(request: ProduceAnswer, appends: _Appends, topics: Sequence[TopicRecords], now_ms: int) -> None:
     appends.begin(topics, now_ms)
     if appends.has_unprepared:
         request.connection.run_ordered(appends.prepare_and_finish())
@@ -102,15 +111,19 @@ def is_write_refused(connection: Connection, topic: TopicRecords) -> bool:
 class _Appends:
     """The appends of one request."""
 
-    __slots__ = ("_acks", "_answer", "_connection", "_gate", "_services", "_unprepared")
+    __slots__ = ("_acks", "_answer", "_connection", "_gate", "_is_from_broker", "_services", "_unprepared")
 
-    def __init__(self, request: ProduceAnswer, gate: TransactionGate | None) -> None:
+    def __init__(
+        self, request: ProduceAnswer, gate: TransactionGate | None, *, is_from_broker: bool = False
+    ) -> None:
         self._connection = request.connection
         self._services = request.connection.services
         self._acks = request.acks
         self._answer = WholeAnswer(request)
         self._gate = gate
         """For a producer with a transactional id."""
+        self._is_from_broker = is_from_broker
+        """Whether another broker appends what was accepted before: no client's permissions count."""
         self._unprepared: list[tuple[PartAnswer, Partition, TopicId | None, bytearray]] = []
 
     @property
@@ -133,7 +146,7 @@ class _Appends:
             topic, topic_id, wanted = topic_records
             by_index = partitions.by_name.get(topic) if topic_id is None else partitions.by_id.get(topic_id)
             results = answer.add_topic(topic, topic_id)
-            if is_write_refused(self._connection, topic_records):
+            if not self._is_from_broker and is_write_refused(self._connection, topic_records):
                 results += [_not_authorized(index) for index, _ in wanted]
                 continue
             for index, records in wanted:
@@ -142,9 +155,9 @@ class _Appends:
                     partition is None
                     or records is None
                     or acks not in VALID_ACKS
-                    or partition.topic in INTERNAL_TOPICS
+                    or (partition.topic in INTERNAL_TOPICS and not self._may_append_inside(partition.topic))
                 ):
-                    refusal = _refusal(self._services, topic, topic_id, index, records, acks)
+                    refusal = self._refusal(topic_records, index, records)
                     results.append(refusal)
                     if records is not None:
                         place = (topic if topic_id is None else topic_id), index
@@ -168,7 +181,9 @@ class _Appends:
                 partition.stats.produces_failed += 1
                 part.conclude(refusal_of(self._services, partition, error))
             else:
-                if self._connection.decisions.allows_on_topic(Operation.WRITE, partition.topic):
+                if self._is_from_broker or self._connection.decisions.allows_on_topic(
+                    Operation.WRITE, partition.topic
+                ):
                     self._append(partition, topic_id, ready, now_ms, [], part)
                 else:
                     # The permission went while the batch was looked into.
@@ -212,7 +227,7 @@ class _Appends:
             partition.stats.produces_failed += 1
             return PartitionResult(partition.index, behind)
         try:
-            refusal = self._services.storage_refusal(partition.topic)
+            refusal = None if self._is_from_broker else self._services.storage_refusal(partition.topic)
             if refusal is not None:
                 raise refusal
             if acks == ALL_REPLICAS:
@@ -239,44 +254,45 @@ class _Appends:
         if self._acks:
             note_refused(self._connection, place, records, code)
 
+    def _may_append_inside(self, topic: str) -> bool:
+        """Whether this may go into an internal topic. Coordinators alone write to theirs, where they lead
+        them."""
+        return self._is_from_broker and topic == DELAYED_TOPIC
+
+    def _refusal(
+        self, topic_records: TopicRecords, index: int, records: memoryview | None
+    ) -> PartitionResult:
+        """Why nothing can be appended to a partition, before its log is asked."""
+        topic, topic_id, _ = topic_records
+        services, acks = self._services, self._acks
+        if acks not in VALID_ACKS:
+            return PartitionResult(
+                index,
+                ErrorCode.INVALID_REQUIRED_ACKS,
+                error_message=f"acks={acks} is not valid: allowed are -1 (all), 0 and 1",
+            )
+        image = services.metadata.image
+        if topic_id is not None and topic_id not in image.topics_by_id:
+            return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        found = image.topics.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
+        if found is not None and found.internal and not self._may_append_inside(found.name):
+            # Their coordinators believe what is in them.
+            return PartitionResult(
+                index,
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                error_message=f"only brokers write to the internal topic {found.name}",
+            )
+        if records is None:
+            return PartitionResult(
+                index, ErrorCode.CORRUPT_MESSAGE, error_message="the partition came without records"
+            )
+        return PartitionResult(
+            index,
+            services.absence(topic, topic_id, index),
+            current_leader=services.current_leader(topic, topic_id, index),
+        )
+
 
 def _not_authorized(index: int) -> PartitionResult:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return PartitionResult(index, code, error_message=code.message)
-
-
-def _refusal(
-    services: Services,
-    topic: str,
-    topic_id: TopicId | None,
-    index: int,
-    records: memoryview | None,
-    acks: int,
-) -> PartitionResult:
-    """Why nothing can be appended to a partition, before its log is asked."""
-    if acks not in VALID_ACKS:
-        return PartitionResult(
-            index,
-            ErrorCode.INVALID_REQUIRED_ACKS,
-            error_message=f"acks={acks} is not valid: allowed are -1 (all), 0 and 1",
-        )
-    image = services.metadata.image
-    if topic_id is not None and topic_id not in image.topics_by_id:
-        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
-    found = image.topics.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
-    if found is not None and found.internal:
-        # Their coordinators believe what is in them.
-        return PartitionResult(
-            index,
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            error_message=f"only brokers write to the internal topic {found.name}",
-        )
-    if records is None:
-        return PartitionResult(
-            index, ErrorCode.CORRUPT_MESSAGE, error_message="the partition came without records"
-        )
-    return PartitionResult(
-        index,
-        services.absence(topic, topic_id, index),
-        current_leader=services.current_leader(topic, topic_id, index),
-    )
