@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.allocator import keep_freed_memory
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.surroundings import Surroundings
 from millrace.core.clock import SystemClock, SystemIdSource
@@ -43,7 +44,7 @@ def of_this_machine(config: BrokerConfig) -> Surroundings:
         ticks=ticks,
         lanes=lanes,
         open_file_count=lambda: volume.pool.open_count,
-        on_built=_spare_the_collector,
+        on_built=_settle_memory,
         boot_id=_boot_id(),
         host_name=platform.node(),
     )
@@ -70,7 +71,8 @@ def _boot_id() -> str:
         return ""
 
 
-def _spare_the_collector() -> None:
+def _settle_memory() -> None:
+    keep_freed_memory()
     # The collector need not look again at what was built to last: its long pauses would show in the latency.
     gc.collect()
     gc.freeze()

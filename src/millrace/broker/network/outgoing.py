@@ -27,8 +27,9 @@ COPY_STEP_BYTES: Final = 64 * 1024
 """How much is copied at a time where `sendfile` cannot be used, or where the socket is full: the transport
 says when it has sent a copy, and so when there is room again."""
 
-TLS_STEP_BYTES: Final = 512 * 1024
-"""With TLS there is no `sendfile`: all is copied, and larger steps cost less."""
+TLS_STEP_BYTES: Final = 256 * 1024
+"""With TLS there is no `sendfile`: all is copied, and larger steps cost less, as long as what is copied stays
+in the processor's caches and in memory that the C library keeps (`broker/assembly/allocator.py`)."""
 
 UNPACED: Final = b"reno"
 """A congestion control that every kernel has and every user may choose."""
