@@ -4,8 +4,9 @@ parts get values."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millrace.broker.auditing.audit_file import AuditFileSettings
 from millrace.broker.auditing.audit_topic import AuditTopicPlan
@@ -22,15 +23,18 @@ from millrace.broker.watching.http_security import HttpSecurity
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import ConsumerSettings
 from millrace.groups.service import OffsetsTopic
+from millrace.groups.share.commands import ShareGroupSettings
 from millrace.log.cleaning.cleaner_policy import CleanerConfig
 from millrace.log.directories.directory_settings import DirectorySettings
 from millrace.log.directories.scrubber import ScrubConfig
-from millrace.metadata.config_definitions import listener_value
+from millrace.metadata.config_definitions import group_value, listener_value
 from millrace.metadata.config_definitions.listener_settings import names_for
 from millrace.metadata.config_definitions.model import INT_MAX
+from millrace.metadata.config_definitions.resolution import NOTHING_SET
 from millrace.metadata.controller_task import ControllerSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
+from millrace.queues.settings import ShareSettings
 from millrace.security.acls.authorizer import parse_super_users
 from millrace.security.acls.decisions import AccessSettings
 from millrace.security.audit.auditor import AuditPolicy
@@ -351,6 +355,57 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
         migration_policy=config.text("group.consumer.migration.policy"),
         assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
     )
+
+
+def share_group_settings(
+    config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SET
+) -> ShareGroupSettings:
+    """What counts for the membership of a share group, given what is set for the group itself."""
+    return ShareGroupSettings(
+        session_timeout_ms=_group_integer("share.session.timeout.ms", configs, config),
+        heartbeat_interval_ms=_group_integer("share.heartbeat.interval.ms", configs, config),
+        assignment_interval_ms=_group_integer("share.assignment.interval.ms", configs, config),
+        size_max=config.integer("group.share.max.size"),
+        initialize_retry_ms=config.integer("group.share.initialize.retry.interval.ms"),
+    )
+
+
+def share_settings(config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SET) -> ShareSettings:
+    """What counts for the records of a share group, given what is set for the group itself. Not cheap: keep
+    the result."""
+
+    def value(name: str) -> Any:
+        return group_value(name, configs, config.layers)
+
+    return ShareSettings(
+        lock_duration_ms=value("share.record.lock.duration.ms"),
+        delivery_count_limit=value("share.delivery.count.limit"),
+        record_locks_max=value("share.partition.max.record.locks"),
+        member_record_locks_max=value("share.member.max.record.locks"),
+        auto_offset_reset=value("share.auto.offset.reset"),
+        reads_committed=value("share.isolation.level") == "read_committed",
+        may_renew=value("share.renew.acknowledge.enable"),
+        retry_backoff_ms=value("share.retry.backoff.ms"),
+        retry_backoff_max_ms=value("share.retry.backoff.max.ms"),
+        counts_failures_only=value("share.count.failures.only"),
+        is_ordered_by_key=value("share.order") == "key",
+        record_max_age_ms=value("share.record.max.age.ms"),
+        is_paused=value("share.delivery.pause"),
+        dead_letter_topic=value("errors.deadletterqueue.topic.name"),
+        copies_dead_letters=value("errors.deadletterqueue.copy.record.enable"),
+        breaker_ratio=float(value("share.dlq.breaker.ratio")),
+        breaker_window_ms=value("share.dlq.breaker.window.ms"),
+    )
+
+
+def share_sessions_max(config: BrokerConfig) -> int:
+    return config.integer("group.share.max.share.sessions")
+
+
+def _group_integer(name: str, configs: Mapping[str, str], config: BrokerConfig) -> int:
+    value = group_value(name, configs, config.layers)
+    assert isinstance(value, int), (name, value)
+    return value
 
 
 def offsets_topic(config: BrokerConfig) -> OffsetsTopic:

@@ -36,6 +36,18 @@ VARIABLE_PREFIX: Final = "MILLRACE_"
 OTHER_VARIABLES: Final = ("MILLRACE_BOOTSTRAP", "MILLRACE_CLIENT_CONFIG")
 """Variables of ours that are no broker settings."""
 TEST_VARIABLES: Final = "MILLRACE_TEST_"
+_BOUNDED_FOR_GROUPS: Final = {
+    "consumer": ("session.timeout.ms", "heartbeat.interval.ms"),
+    "share": (
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "record.lock.duration.ms",
+        "delivery.count.limit",
+        "partition.max.record.locks",
+        "assignment.interval.ms",
+    ),
+}
+"""What groups of a kind may be given within bounds that are settings as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +249,7 @@ def check_config(config: BrokerConfig) -> None:
             str(lag_min),
             f"larger than log.cleaner.max.compaction.lag.ms, which is {lag_max}",
         )
-    _check_consumer_groups(config)
+    _check_groups(config)
     _check_cluster(config)
     _check_quorum(config)
 
@@ -295,25 +307,33 @@ def _check_quorum(config: BrokerConfig) -> None:
             )
 
 
-def _check_consumer_groups(config: BrokerConfig) -> None:
-    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
-        low = config.integer(f"group.consumer.min.{what}")
-        value = config.integer(f"group.consumer.{what}")
-        high = config.integer(f"group.consumer.max.{what}")
-        if not low <= value <= high:
+def _check_groups(config: BrokerConfig) -> None:
+    for kind, bounded in _BOUNDED_FOR_GROUPS.items():
+        for what in bounded:
+            low = config.integer(f"group.{kind}.min.{what}")
+            value = config.integer(f"group.{kind}.{what}")
+            high = config.integer(f"group.{kind}.max.{what}")
+            if not low <= value <= high:
+                raise InvalidConfig(
+                    f"group.{kind}.{what}",
+                    str(value),
+                    f"not between group.{kind}.min.{what} and group.{kind}.max.{what}",
+                    allowed=f"{low} to {high}",
+                )
+        session_ms = config.integer(f"group.{kind}.session.timeout.ms")
+        interval_ms = config.integer(f"group.{kind}.heartbeat.interval.ms")
+        if session_ms <= interval_ms:
             raise InvalidConfig(
-                f"group.consumer.{what}",
-                str(value),
-                f"not between group.consumer.min.{what} and group.consumer.max.{what}",
-                allowed=f"{low} to {high}",
+                f"group.{kind}.session.timeout.ms",
+                str(session_ms),
+                f"not longer than group.{kind}.heartbeat.interval.ms, which is {interval_ms}",
             )
-    session_ms = config.integer("group.consumer.session.timeout.ms")
-    interval_ms = config.integer("group.consumer.heartbeat.interval.ms")
-    if session_ms <= interval_ms:
+    sessions, size = (config.integer(f"group.share.max.{what}") for what in ("share.sessions", "size"))
+    if sessions < size:
         raise InvalidConfig(
-            "group.consumer.session.timeout.ms",
-            str(session_ms),
-            f"not longer than group.consumer.heartbeat.interval.ms, which is {interval_ms}",
+            "group.share.max.share.sessions",
+            str(sessions),
+            f"less than group.share.max.size, which is {size}",
         )
 
 

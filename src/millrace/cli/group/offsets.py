@@ -24,11 +24,9 @@ from millrace.cli.moments import (
     parse_timestamp_ms,
 )
 from millrace.cli.options import BrokerAddress
+from millrace.core.durations import iso_duration_ms
 
 _SHORT_DURATION: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
-_ISO_DURATION: Final = re.compile(
-    r"P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
-)
 _TARGETS: Final = (
     "to_earliest",
     "to_latest",
@@ -96,11 +94,10 @@ def parse_any_duration_ms(text: str) -> int:
     word = text.strip()
     if _SHORT_DURATION.fullmatch(word):
         return parse_duration_ms(word.removeprefix("-"))
-    found = _ISO_DURATION.fullmatch(word)
-    if found is None or not any(found.groups()):
-        raise ValueError(f"{text!r} is not a duration such as 1h30m or PT1H30M")
-    days, hours, minutes, seconds = (float(found[unit] or 0) for unit in "dhms")
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    try:
+        return iso_duration_ms(word)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration such as 1h30m or PT1H30M") from None
 
 
 def partitions_in_scope(

@@ -102,7 +102,7 @@ CONSUMER_GROUP_SETTINGS: Final = (
     ),
 )
 
-GROUP_OWN_SETTINGS: Final[dict[str, Setting]] = {
+CONSUMER_OWN_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
     for setting in (
         Setting(
@@ -123,4 +123,4 @@ GROUP_OWN_SETTINGS: Final[dict[str, Setting]] = {
         ),
     )
 }
-"""What can be set for one group, whether it exists yet or not."""
+"""What can be set for one consumer group, whether it exists yet or not."""

@@ -13,7 +13,7 @@ from millrace.metadata.config_definitions.model import (
     format_value,
 )
 from millrace.metadata.config_definitions.refused import refused_settings
-from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, TOPIC_SETTINGS
+from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
 
 _HEAD = """# Configuration
 
@@ -45,6 +45,10 @@ _TOPIC_HEAD = """Every one of them can be changed while running. Without a value
 the first of the broker settings named under *default* that has one.
 """
 
+_GROUP_HEAD = """Every one of them can be changed while running, also before the group exists. Without a value
+of its own, a group takes that of the broker setting named under *default*.
+"""
+
 _WITHOUT_EFFECT_HEAD = """Kafka 4.3 knows these settings, and here they mean nothing. They are accepted from
 files, with `--set` and from Kafka's tools, checked as Kafka checks them, and described with the value that
 was set. A broker says at its start which of them were set.
@@ -70,6 +74,9 @@ def render_markdown() -> str:
         "## Settings of a topic\n",
         _TOPIC_HEAD,
         *_section(TOPIC_SETTINGS.values()),
+        "## Settings of a group\n",
+        _GROUP_HEAD,
+        *_section(GROUP_OWN_SETTINGS.values()),
         "## Accepted, without effect\n",
         _WITHOUT_EFFECT_HEAD,
         *_without_effect("broker", BROKER_SETTINGS.values()),
@@ -89,13 +96,13 @@ def _section(settings: Iterable[Setting]) -> Iterator[str]:
             continue
         yield f"### `{setting.name}`\n"
         yield f"{setting.doc}\n"
-        is_topic = setting.name in TOPIC_SETTINGS and TOPIC_SETTINGS[setting.name] is setting
+        is_own = _is_own(setting)
         kind = f"{setting.type.name.lower()}, {setting.importance.value} importance"
         yield f"- {kind}; allowed: {setting.allowed()}"
-        yield f"- default: {_default(setting, is_topic=is_topic)}"
+        yield f"- default: {_default(setting, is_own=is_own)}"
         if setting.deviates:
             yield f"- unlike Kafka: {setting.deviates}"
-        if not is_topic:
+        if not is_own:
             yield f"- changes: {_UPDATE_WORDS[setting.update]}"
         yield ""
 
@@ -115,9 +122,14 @@ def _without_effect(kind: str, settings: Iterable[Setting]) -> Iterator[str]:
     yield ""
 
 
-def _default(setting: Setting, *, is_topic: bool) -> str:
+def _is_own(setting: Setting) -> bool:
+    """Whether a topic or a group sets it for itself."""
+    return any(table.get(setting.name) is setting for table in (TOPIC_SETTINGS, GROUP_OWN_SETTINGS))
+
+
+def _default(setting: Setting, *, is_own: bool) -> str:
     value = _shown(setting.default)
-    if not is_topic:
+    if not is_own or not setting.synonyms:
         return value
     return f"{value}, from " + ", ".join(f"`{synonym.name}`" for synonym in setting.synonyms)
 

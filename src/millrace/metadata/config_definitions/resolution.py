@@ -29,6 +29,7 @@ from millrace.metadata.config_definitions.throttled_replicas import (
 )
 from millrace.metadata.errors import InvalidConfig
 
+_KINDS_WITH_SESSIONS: Final = ("consumer", "share")
 NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -120,7 +121,7 @@ def group_value(name: str, configs: Mapping[str, str], layers: BrokerLayers) -> 
     setting = GROUP_OWN_SETTINGS[name]
     if name in configs:
         return setting.parse(configs[name])
-    return broker_value(setting.synonyms[0].name, layers)
+    return broker_value(setting.synonyms[0].name, layers) if setting.synonyms else setting.default
 
 
 def describe_group(
@@ -142,19 +143,33 @@ def describe_group(
 def check_group_configs(configs: Mapping[str, str], layers: BrokerLayers) -> None:
     """Refuse what the broker's settings do not allow, and a session shorter than its heartbeats."""
     for name, text in configs.items():
-        value = _integer(GROUP_OWN_SETTINGS[name].parse(text))
-        what = name.removeprefix("consumer.")
-        low = _integer(broker_value(f"group.consumer.min.{what}", layers))
-        high = _integer(broker_value(f"group.consumer.max.{what}", layers))
-        if not low <= value <= high:
-            raise InvalidConfig(name, text, "not allowed", allowed=f"{low} to {high}")
-    session_ms = _integer(group_value("consumer.session.timeout.ms", configs, layers))
-    heartbeat_ms = _integer(group_value("consumer.heartbeat.interval.ms", configs, layers))
-    if session_ms <= heartbeat_ms:
+        value = GROUP_OWN_SETTINGS[name].parse(text)
+        kind, _, what = name.partition(".")
+        if f"group.{kind}.min.{what}" in BROKER_SETTINGS:
+            low = _integer(broker_value(f"group.{kind}.min.{what}", layers))
+            high = _integer(broker_value(f"group.{kind}.max.{what}", layers))
+            if not low <= _integer(value) <= high:
+                raise InvalidConfig(name, text, "not allowed", allowed=f"{low} to {high}")
+    for kind in _KINDS_WITH_SESSIONS:
+        session_ms = _integer(group_value(f"{kind}.session.timeout.ms", configs, layers))
+        heartbeat_ms = _integer(group_value(f"{kind}.heartbeat.interval.ms", configs, layers))
+        if session_ms <= heartbeat_ms:
+            raise InvalidConfig(
+                f"{kind}.session.timeout.ms",
+                str(session_ms),
+                f"not longer than {kind}.heartbeat.interval.ms, which is {heartbeat_ms}",
+            )
+    _check_backoff(configs, layers)
+
+
+def _check_backoff(configs: Mapping[str, str], layers: BrokerLayers) -> None:
+    first_ms = _integer(group_value("share.retry.backoff.ms", configs, layers))
+    max_ms = _integer(group_value("share.retry.backoff.max.ms", configs, layers))
+    if first_ms > max_ms:
         raise InvalidConfig(
-            "consumer.session.timeout.ms",
-            str(session_ms),
-            f"not longer than consumer.heartbeat.interval.ms, which is {heartbeat_ms}",
+            "share.retry.backoff.ms",
+            str(first_ms),
+            f"larger than share.retry.backoff.max.ms, which is {max_ms}",
         )
 
 

@@ -8,7 +8,7 @@ from millrace.metadata.config_definitions.broker_audit import AUDIT_SETTINGS
 from millrace.metadata.config_definitions.broker_cluster import CLUSTER_SETTINGS
 from millrace.metadata.config_definitions.broker_consumer_groups import (
     CONSUMER_GROUP_SETTINGS,
-    GROUP_OWN_SETTINGS,
+    CONSUMER_OWN_SETTINGS,
 )
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
@@ -17,6 +17,10 @@ from millrace.metadata.config_definitions.broker_replication import REPLICATION_
 from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
+from millrace.metadata.config_definitions.broker_share_groups import (
+    SHARE_GROUP_SETTINGS,
+    SHARE_OWN_SETTINGS,
+)
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
 from millrace.metadata.config_definitions.topic import OWN_TOPIC_SETTINGS
@@ -40,6 +44,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         + CLUSTER_SETTINGS
         + GROUP_SETTINGS
         + CONSUMER_GROUP_SETTINGS
+        + SHARE_GROUP_SETTINGS
         + TRANSACTION_SETTINGS
         + REPLICATION_SETTINGS
         + AUDIT_SETTINGS
@@ -48,6 +53,9 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         key=lambda setting: setting.name,
     )
 }
+
+GROUP_OWN_SETTINGS: Final[dict[str, Setting]] = {**CONSUMER_OWN_SETTINGS, **SHARE_OWN_SETTINGS}
+"""What can be set for one group, whether it exists yet or not."""
 
 TOPIC_SETTINGS: Final[dict[str, Setting]] = {
     **OWN_TOPIC_SETTINGS,

@@ -1,4 +1,4 @@
-"""Settings of Kafka 4.3 for what is not here: share groups, the streams protocol, tiered storage."""
+"""Settings of Kafka 4.3 for what is not here, such as the streams protocol and tiered storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from millrace.metadata.config_definitions.without_effect_model import (
     CLUSTER_WIDE,
     DOUBLE,
     INT,
-    LIST,
     LONG,
     ONLY_FALSE,
     SHORT,
@@ -28,29 +27,6 @@ _SHARE_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStateP
 FEATURES_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
     *because(
         "there are no share groups here",
-        Row("group.share.assignment.interval.ms", INT, 1000, low=0, update=CLUSTER_WIDE),
-        Row("group.share.assignors", LIST, ("simple",)),
-        Row("group.share.delivery.count.limit", INT, 5, low=2, high=10),
-        Row("group.share.heartbeat.interval.ms", INT, 5000, low=1),
-        Row("group.share.initialize.retry.interval.ms", INT, 30_000, low=1),
-        Row("group.share.max.assignment.interval.ms", INT, 15_000, low=0),
-        Row("group.share.max.delivery.count.limit", INT, 10, low=5, high=25),
-        Row("group.share.max.heartbeat.interval.ms", INT, 15_000, low=1),
-        Row("group.share.max.partition.max.record.locks", INT, 4000, low=2000, high=10_000),
-        Row("group.share.max.record.lock.duration.ms", INT, 60_000, low=30_000, high=3_600_000),
-        Row("group.share.max.session.timeout.ms", INT, 60_000, low=1),
-        Row("group.share.max.share.sessions", INT, 2000, low=1),
-        Row("group.share.max.size", INT, 200, low=1, high=1000),
-        Row("group.share.min.assignment.interval.ms", INT, 0, low=0),
-        Row("group.share.min.delivery.count.limit", INT, 2, low=2, high=5),
-        Row("group.share.min.heartbeat.interval.ms", INT, 5000, low=1),
-        Row("group.share.min.partition.max.record.locks", INT, 100, low=100, high=2000),
-        Row("group.share.min.record.lock.duration.ms", INT, 15_000, low=1000, high=30_000),
-        Row("group.share.min.session.timeout.ms", INT, 45_000, low=1),
-        Row("group.share.partition.max.record.locks", INT, 2000, low=100, high=10_000),
-        Row("group.share.persister.class.name", STRING, _SHARE_PERSISTER),
-        Row("group.share.record.lock.duration.ms", INT, 30_000, low=1000, high=3_600_000),
-        Row("group.share.session.timeout.ms", INT, 45_000, low=1),
         Row("share.coordinator.append.linger.ms", INT, -1, low=-1),
         Row("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588, low=524_288, update=CLUSTER_WIDE),
         Row("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300_000, low=1),
@@ -63,7 +39,14 @@ FEATURES_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
         Row("share.coordinator.state.topic.replication.factor", SHORT, 3, low=1),
         Row("share.coordinator.state.topic.segment.bytes", INT, 104_857_600, low=1),
         Row("share.coordinator.write.timeout.ms", INT, 5000, low=1),
+    ),
+    *because(
+        "waiting fetches of share groups are not kept in lists that have to be purged",
         Row("share.fetch.purgatory.purge.interval.requests", INT, 1000),
+    ),
+    *because(
+        "the state of share groups is kept in the one way that there is",
+        Row("group.share.persister.class.name", STRING, _SHARE_PERSISTER),
     ),
     *because(
         "there are no groups of the streams protocol here; Kafka Streams uses the classic one",

@@ -10,8 +10,10 @@ import pytest
 
 from millrace.broker.assembly import part_settings
 from millrace.broker.config.config import load
+from millrace.groups.share.commands import ShareGroupSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.store.etcd_calls import EtcdSettings
+from millrace.queues.settings import ShareSettings
 
 PARTS = [
     function
@@ -82,3 +84,29 @@ def test_a_start_names_the_settings_without_effect(caplog: pytest.LogCaptureFixt
     )
     (record,) = caplog.records
     assert record.__dict__["settings"] == "log.cleaner.threads, num.io.threads"
+
+
+def test_a_share_group_has_its_own_values_before_those_of_the_broker() -> None:
+    config = load(
+        None,
+        {"group.share.delivery.count.limit": "7", "group.share.record.lock.duration.ms": "20000"},
+        {},
+    )
+    configs = {
+        "share.record.lock.duration.ms": "1000",
+        "share.isolation.level": "read_committed",
+        "share.order": "key",
+        "share.heartbeat.interval.ms": "6000",
+    }
+    found = part_settings.share_settings(config, configs)
+    assert found == ShareSettings(
+        lock_duration_ms=1_000, delivery_count_limit=7, reads_committed=True, is_ordered_by_key=True
+    )
+    assert part_settings.share_group_settings(config, configs) == ShareGroupSettings(
+        heartbeat_interval_ms=6_000
+    )
+
+
+def test_settings_of_share_groups_have_the_same_defaults_in_the_table_and_in_the_code() -> None:
+    assert part_settings.share_settings(load(None, {}, {})) == ShareSettings()
+    assert part_settings.share_group_settings(load(None, {}, {})) == ShareGroupSettings()

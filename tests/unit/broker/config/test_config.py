@@ -149,6 +149,8 @@ def test_named_listeners_and_ipv6_addresses() -> None:
         ),
         ({"group.consumer.assignors": "uniform,sticky"}, "each at most once"),
         ({"group.consumer.assignors": ""}, "each at most once"),
+        ({"group.share.max.delivery.count.limit": "4"}, "allowed: 1 to 4"),
+        ({"group.share.max.share.sessions": "100"}, r"less than group\.share\.max\.size, which is 200"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(overrides: dict[str, str], message: str) -> None:

@@ -21,7 +21,7 @@ from millrace.metadata.config_definitions.resolution import (
     topic_settings,
     topic_value,
 )
-from millrace.metadata.config_definitions.tables import BROKER_SETTINGS
+from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS
 from millrace.metadata.errors import InvalidConfig
 
 
@@ -183,7 +183,7 @@ def test_a_group_takes_its_own_value_before_the_brokers() -> None:
         ("50000", ConfigSource.STATIC_BROKER_CONFIG),
         ("45000", ConfigSource.DEFAULT_CONFIG),
     ]
-    assert len(describe_group({}, layers)) == 2
+    assert [each.name for each in describe_group({}, layers)] == list(GROUP_OWN_SETTINGS)
 
 
 def test_a_group_may_set_what_the_broker_allows() -> None:
@@ -199,6 +199,42 @@ def test_a_session_must_be_longer_than_the_interval_of_its_heartbeats() -> None:
     with pytest.raises(InvalidConfig, match=r"not longer than consumer\.heartbeat\.interval\.ms"):
         check_group_configs(session, layers)
     check_group_configs({"consumer.session.timeout.ms": "5001"}, layers)
+
+
+@pytest.mark.parametrize(
+    "configs, why",
+    [
+        ({"share.record.lock.duration.ms": "999"}, "1000 to 43200000"),
+        ({"share.delivery.count.limit": "0"}, "1 to 1000"),
+        ({"share.partition.max.record.locks": "4001"}, "100 to 4000"),
+        ({"share.session.timeout.ms": "44999"}, "45000 to 60000"),
+        ({"share.assignment.interval.ms": "15001"}, "0 to 15000"),
+        ({"share.auto.offset.reset": "by_duration:1h"}, "as in by_duration:PT1H"),
+        ({"share.isolation.level": "serializable"}, "read_uncommitted, read_committed"),
+        ({"share.order": "value"}, "none, key"),
+        ({"share.dlq.breaker.ratio": "1.1"}, "0 to 1"),
+        ({"errors.deadletterqueue.topic.name": "__dead"}, "does not begin with __"),
+        ({"share.retry.backoff.ms": "300001"}, r"larger than share\.retry\.backoff\.max\.ms"),
+    ],
+)
+def test_a_share_group_may_not_be_given(configs: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        check_group_configs(configs, BrokerLayers())
+
+
+def test_a_share_group_may_be_given_what_is_its_own() -> None:
+    configs = {
+        "share.record.lock.duration.ms": "43200000",
+        "share.delivery.count.limit": "1000",
+        "share.auto.offset.reset": "by_duration:PT1H",
+        "share.retry.backoff.ms": "1000",
+        "errors.deadletterqueue.topic.name": "dead",
+    }
+    check_group_configs(configs, BrokerLayers())
+    assert group_value("share.order", configs, BrokerLayers()) == "none", "it has no setting of the broker"
+    assert group_value("share.delivery.count.limit", configs, BrokerLayers()) == 1_000
+    layers = BrokerLayers(static={"group.share.delivery.count.limit": "7"})
+    assert group_value("share.delivery.count.limit", {}, layers) == 7
 
 
 def test_the_least_lag_of_compaction_may_not_exceed_the_largest() -> None:

@@ -12,7 +12,6 @@ from millrace.metadata.config_definitions.broker_cluster import CLUSTER_SETTINGS
 from millrace.metadata.config_definitions.broker_consumer_groups import (
     ASSIGNOR_NAMES,
     CONSUMER_GROUP_SETTINGS,
-    GROUP_OWN_SETTINGS,
 )
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
@@ -21,9 +20,10 @@ from millrace.metadata.config_definitions.broker_replication import REPLICATION_
 from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS, STANDARD_AUTHORIZER
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
+from millrace.metadata.config_definitions.broker_share_groups import SHARE_GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import ConfigType, Importance, Setting, UpdateMode
-from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, TOPIC_SETTINGS
+from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
 from millrace.metadata.config_definitions.topic import OWN_TOPIC_SETTINGS
 from millrace.metadata.config_definitions.without_effect import SERVER_WITHOUT_EFFECT
 from millrace.metadata.config_definitions.without_effect_features import (
@@ -44,6 +44,7 @@ WITH_EFFECT = (
     *SASL_SETTINGS,
     *SECURITY_SETTINGS,
     *SERVER_SETTINGS,
+    *SHARE_GROUP_SETTINGS,
     *QUOTA_SETTINGS,
     *CONNECTION_SETTINGS,
     *TRANSACTION_SETTINGS,
@@ -111,6 +112,18 @@ def test_a_default_for_topics_is_allowed_for_topics(setting: Setting) -> None:
         ),
         ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms", None),
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms", None),
+        *(
+            (f"group.share.min.{what}", f"group.share.{what}", f"group.share.max.{what}")
+            for what in (
+                "record.lock.duration.ms",
+                "delivery.count.limit",
+                "partition.max.record.locks",
+                "heartbeat.interval.ms",
+                "session.timeout.ms",
+                "assignment.interval.ms",
+            )
+        ),
+        ("group.share.max.size", "group.share.max.share.sessions", None),
     ],
 )
 def test_defaults_that_bound_each_other_are_in_order(low: str, between: str, high: str | None) -> None:
@@ -121,9 +134,13 @@ def test_defaults_that_bound_each_other_are_in_order(low: str, between: str, hig
 
 def test_a_group_has_the_defaults_of_its_broker() -> None:
     for setting in GROUP_OWN_SETTINGS.values():
-        (synonym,) = setting.synonyms
-        behind = BROKER_SETTINGS[synonym.name]
-        assert (setting.type, setting.default) == (behind.type, behind.default)
+        for synonym in setting.synonyms:
+            behind = BROKER_SETTINGS[synonym.name]
+            assert (setting.type, setting.default, setting.valid) == (
+                behind.type,
+                behind.default,
+                behind.valid,
+            )
 
 
 @pytest.mark.parametrize(
