@@ -1,0 +1,1 @@
+"""Queues as this broker serves them: share sessions, the share partitions that it leads, who waits."""
