@@ -24,6 +24,7 @@ from millrace.log import errors as log_errors
 from millrace.log.batches.validation import InvalidRecords, InvalidRecordTimestamps
 from millrace.log.cleaning.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 from millrace.metadata import errors as metadata_errors
+from millrace.queues import errors as queue_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
 from millrace.security import errors as security_errors
 from millrace.security.acls.binding import InvalidAcl
@@ -123,6 +124,9 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     metadata_errors.NotAMember: ErrorCode.BROKER_ID_NOT_REGISTERED,
     metadata_errors.StaleState: ErrorCode.INVALID_UPDATE_VERSION,
     metadata_errors.IneligibleReplica: ErrorCode.INELIGIBLE_REPLICA,
+    # Queues.
+    queue_errors.InvalidRecordState: ErrorCode.INVALID_RECORD_STATE,
+    queue_errors.InvalidShareRequest: ErrorCode.INVALID_REQUEST,
     # Permissions, quotas, tenants.
     InvalidPrincipal: ErrorCode.INVALID_REQUEST,
     InvalidAcl: ErrorCode.INVALID_REQUEST,

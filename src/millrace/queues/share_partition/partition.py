@@ -1,0 +1,381 @@
+"""A share partition: who has which record of a partition, and what is to become of it.
+
+Everything below `start_offset` is done, everything from `end_offset` on is untouched log, and between them
+lie runs of records. No input and output happens here and no clock is read: the shell passes the time, reads
+batch headers, stores deltas and produces dead letters.
+
+A decision that a client waits for (an acknowledgement) marks its records with a token until its delta is
+stored: meanwhile nobody acquires or acknowledges them, and if the delta cannot be stored they are what they
+were. A decision that time or the log made (a lock ended) stands whether it can be stored or not; what could
+not be stored goes with the next delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from millrace.core.errors import MillraceError
+from millrace.queues.settings import ShareSettings
+from millrace.queues.share_partition.acknowledging import AckRange, held_pieces
+from millrace.queues.share_partition.acquiring import BatchSpan, Wish, cut, take
+from millrace.queues.share_partition.breaker import Breaker
+from millrace.queues.share_partition.changes import (
+    NO_CHANGE,
+    AcquiredRun,
+    Acquisition,
+    Change,
+    DeadLetter,
+    DeadLetterCause,
+)
+from millrace.queues.share_partition.endings import Endings, given_back
+from millrace.queues.share_partition.ledger import Ledger, Range
+from millrace.queues.share_partition.model import (
+    AcknowledgeType,
+    AcquireMode,
+    RecordState,
+    StoredState,
+)
+from millrace.queues.share_partition.runs import ARCHIVED, FRESH, Mark
+from millrace.queues.share_partition.window import Window
+
+RUNS_MAX: Final = 10_000
+"""With so many runs no new records are delivered until some of them join or are done."""
+SPAN_MAX: Final = 1_000_000
+"""How far the last delivered record may be ahead of the first that is not done."""
+ARCHIVING_MAX: Final = 10_000
+"""While so many dead letters wait to be written, nothing is delivered: each delivery may add more."""
+# Locks that end shortly one after another are looked at together: each look goes over all runs.
+_LOOKS_APART_MS: Final = 50
+
+_AVAILABLE = RecordState.AVAILABLE
+_ACQUIRED = RecordState.ACQUIRED
+_ARCHIVING = RecordState.ARCHIVING
+
+_Turn = tuple[int, int, Mark, Mark]
+
+
+class SharePartition:
+    """The rules of one share partition. Every `Change` that a method returns has to be carried out."""
+
+    __slots__ = ("_breaker", "_endings", "_ledger", "_looked_ms", "_window")
+
+    def __init__(self, settings: ShareSettings, stored: StoredState, jitter: Callable[[], float]) -> None:
+        self._endings = Endings(settings, jitter)
+        self._window = Window(stored, settings.delivery_count_limit)
+        self._ledger = Ledger(self._window)
+        self._breaker: Breaker | None = None
+        self._looked_ms = 0
+
+    @property
+    def settings(self) -> ShareSettings:
+        return self._endings.settings
+
+    @settings.setter
+    def settings(self, settings: ShareSettings) -> None:
+        self._endings.settings = settings
+
+    @property
+    def start_offset(self) -> int:
+        """All below it is done."""
+        return self._window.start
+
+    @property
+    def end_offset(self) -> int:
+        """From it on the log is untouched."""
+        return self._window.runs.end
+
+    @property
+    def acquired_count(self) -> int:
+        return self._window.acquired
+
+    @property
+    def archiving_count(self) -> int:
+        """How many records wait for their dead letter."""
+        return self._window.archiving
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """How many records from `start_offset` on are done; a lag is the log's end less these two."""
+        return self._window.complete
+
+    @property
+    def run_count(self) -> int:
+        return len(self._window.runs)
+
+    def waiting_dead_letters(self) -> tuple[DeadLetter, ...]:
+        """Those whose records are kept until they are written: what a new leader has to produce."""
+        runs = self._window.runs
+        return tuple(
+            _dead_letter(first, last, mark)
+            for first, last, mark in runs.pieces(0, runs.end)
+            if mark.state is _ARCHIVING and not mark.token
+        )
+
+    def is_delivering(self, now_ms: int) -> bool:
+        """Whether anybody is given anything: not while the group is paused, the breaker is open, or too many
+        dead letters wait."""
+        if self.settings.is_paused or self._window.archiving >= ARCHIVING_MAX:
+            return False
+        return self._breaker is None or self._breaker.open_until_ms <= now_ms
+
+    def candidates(
+        self, member_id: str, now_ms: int, *, limit_offset: int, records_max: int
+    ) -> Sequence[Range]:
+        """Which offsets, below the limit, are worth reading for a member, in order; none if there is nothing
+        to acquire now."""
+        wanted = self._room(member_id, records_max, now_ms)
+        if wanted <= 0:
+            return ()
+        window = self._window
+        runs = window.runs
+        ranges: list[Range] = []
+        for index in range(runs.index(window.ready_from), len(runs)):
+            mark = runs.marks[index]
+            if mark.state is not _AVAILABLE or mark.token or mark.until_ms:
+                continue
+            first, last = runs.firsts[index], min(runs.last_of(index), limit_offset - 1)
+            if first > last:
+                break
+            if not ranges:
+                window.ready_from = first
+            _add(ranges, first, last)
+            wanted -= last - first + 1
+            if wanted <= 0:
+                return ranges
+        if not ranges:
+            window.ready_from = runs.end
+        end, limit = runs.end, min(limit_offset, window.start + SPAN_MAX)
+        if end < limit and len(runs) < RUNS_MAX:
+            _add(ranges, end, limit - 1)
+        return ranges
+
+    def acquire(
+        self,
+        member_id: str,
+        spans: Sequence[BatchSpan],
+        *,
+        ranges: Sequence[Range],
+        records_max: int,
+        batch_size: int,
+        mode: AcquireMode,
+        now_ms: int,
+    ) -> Acquisition:
+        """Give a member records of these batches, which were found in these ranges, under a lock."""
+        wanted = self._room(member_id, records_max, now_ms)
+        if wanted <= 0 or not spans:
+            return Acquisition([])
+        settings, window = self.settings, self._window
+        oldest_ms = now_ms - settings.record_max_age_ms if settings.record_max_age_ms else 0
+        wish = Wish(wanted, mode, oldest_ms)
+        taking = take(window, spans, ranges, wish, settings.delivery_count_limit)
+        pieces = cut(taking, batch_size) if mode is AcquireMode.BATCH_OPTIMIZED else taking.pieces
+        until_ms = now_ms + settings.lock_duration_ms
+        acquired: list[AcquiredRun] = []
+        for first, last, mark in pieces:
+            count = mark.delivery_count + 1
+            size = mark.size or last - first + 1
+            window.turn(first, last, mark, Mark(_ACQUIRED, count, until_ms, member_id, size))
+            acquired.append(AcquiredRun(first, last, count))
+        change = NO_CHANGE
+        if taking.archived:
+            self._ledger.keep(taking.archived)
+            window.trim()
+        if taking.expired:
+            change = self._stand(
+                [
+                    (first, last, mark, self._endings.given_up(mark, DeadLetterCause.EXPIRED))
+                    for first, last, mark in taking.expired
+                ]
+            )
+        window.runs.cut_end(FRESH)
+        return Acquisition(acquired, change)
+
+    def acknowledge(self, member_id: str, ranges: Sequence[AckRange], now_ms: int) -> Change | MillraceError:
+        """Let a member say what has become of records that it holds: all of it counts, or nothing."""
+        window = self._window
+        pieces = held_pieces(window, member_id, ranges, may_renew=self.settings.may_renew)
+        if isinstance(pieces, MillraceError):
+            return pieces
+        token = self._ledger.next_token
+        returning: list[Range] = []
+        ended = given_up = 0
+        for first, last, mark, kind in pieces:
+            if kind is AcknowledgeType.RENEW:
+                until_ms = now_ms + self.settings.lock_duration_ms
+                window.turn(first, last, mark, mark._replace(until_ms=until_ms))
+                continue
+            new = self._endings.acknowledged(mark, kind, now_ms)
+            state, count, until_ms, _, size, _, _, cause = new
+            window.turn(first, last, mark, Mark(state, count, until_ms, "", size, token, mark, cause))
+            returning.append((first, last))
+            if kind is not AcknowledgeType.GAP:
+                ended += last - first + 1
+                if state is _ARCHIVING or (new is ARCHIVED):
+                    given_up += last - first + 1
+        if not returning:
+            return NO_CHANGE
+        self._count_ends(ended, given_up, now_ms)
+        token, delta = self._ledger.write(returning=returning)
+        # What was in flight no longer is, so there is room for others.
+        return Change(token, delta, (), wakes=True)
+
+    def release_member(self, member_id: str, now_ms: int, *, in_order: bool) -> Change:
+        """A member is gone. If it closed in order it gives its deliveries back; if it was lost they count."""
+        window = self._window
+        if member_id not in window.held:
+            return NO_CHANGE
+        runs = window.runs
+        held = [
+            (first, last, mark)
+            for first, last, mark in runs.pieces(0, runs.end)
+            if mark.state is _ACQUIRED and mark.owner == member_id
+        ]
+        if not in_order:
+            return self._end_deliveries(held, now_ms)
+        for first, last, mark in held:
+            window.turn(first, last, mark, given_back(mark))
+        runs.cut_end(FRESH)
+        return Change(wakes=True)
+
+    def expire(self, now_ms: int) -> Change:
+        """Look at locks that have ended, and at records that have waited long enough."""
+        window = self._window
+        has_waited = False
+        if self._breaker is not None and 0 < self._breaker.open_until_ms <= now_ms:
+            self._breaker.open_until_ms = 0
+            has_waited = True
+        if window.deadline_ms is None or now_ms < window.deadline_ms:
+            return Change(wakes=has_waited)
+        self._looked_ms = now_ms
+        window.deadline_ms = None
+        ended: list[tuple[int, int, Mark]] = []
+        for first, last, mark in list(window.runs.pieces(0, window.runs.end)):
+            if not mark.until_ms or mark.token:
+                continue
+            if mark.until_ms > now_ms:
+                window.wait_until(mark)
+            elif mark.state is _ACQUIRED:
+                ended.append((first, last, mark))
+            else:
+                is_fresh = not mark.delivery_count
+                window.turn(first, last, mark, FRESH if is_fresh else mark._replace(until_ms=0))
+                has_waited = True
+        if ended:
+            return self._end_deliveries(ended, now_ms)
+        return Change(wakes=has_waited)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to look at; None for not before something else happens."""
+        deadline_ms = self._window.deadline_ms
+        if deadline_ms is not None:
+            deadline_ms = max(deadline_ms, self._looked_ms + _LOOKS_APART_MS)
+        if self._breaker is not None and self._breaker.open_until_ms:
+            closes_ms = self._breaker.open_until_ms
+            deadline_ms = closes_ms if deadline_ms is None else min(deadline_ms, closes_ms)
+        return deadline_ms
+
+    def log_start_moved(self, offset: int) -> Change:
+        """The log begins at this offset now; what lay below is lost, whoever held it."""
+        window = self._window
+        if offset <= window.start:
+            return NO_CHANGE
+        window.cut_below(offset)
+        window.trim()
+        token, delta = self._ledger.write()
+        return Change(token, delta, (), wakes=True)
+
+    def dead_letter_written(self, first: int, last: int) -> Change:
+        """The dead letters of these records are committed, or nobody wants them any more."""
+        pieces = self._window.runs.pieces(first, last)
+        return self._stand(
+            [
+                (piece_first, piece_last, mark, ARCHIVED)
+                for piece_first, piece_last, mark in pieces
+                if mark.state is _ARCHIVING and not mark.token
+            ]
+        )
+
+    def stored(self, token: int, *, is_stored: bool, now_ms: int) -> Change:
+        """A change's delta is stored, or cannot be."""
+        window = self._window
+        write = self._ledger.written(token, is_stored=is_stored)
+        dead_letters = list(write.dead_letters)
+        ended: list[tuple[int, int, Mark]] = []
+        wakes = False
+        for range_first, range_last in write.returning:
+            for first, last, mark in window.runs.pieces(range_first, range_last):
+                assert mark.token == token, (mark, token)
+                assert mark.prior is not None, mark
+                if is_stored:
+                    new = mark._replace(token=0, prior=None)
+                    if mark.state is _ARCHIVING:
+                        dead_letters.append(_dead_letter(first, last, mark))
+                    wakes = wakes or mark.state is _AVAILABLE
+                else:
+                    new = mark.prior
+                    if new.until_ms <= now_ms:
+                        ended.append((first, last, new))
+                window.turn(first, last, mark, new)
+        start = window.start
+        window.trim()
+        window.runs.cut_end(FRESH)
+        # A start that moves may have been what kept others from the log.
+        wakes = wakes or window.start != start
+        if ended:
+            change = self._end_deliveries(ended, now_ms)
+            return change._replace(dead_letters=(*change.dead_letters, *dead_letters))
+        return Change(0, None, tuple(dead_letters), wakes)
+
+    def _room(self, member_id: str, records_max: int, now_ms: int) -> int:
+        """How many records a member may be given."""
+        if not self.is_delivering(now_ms):
+            return 0
+        settings = self.settings
+        room = min(records_max, settings.record_locks_max - self._window.acquired)
+        if settings.member_record_locks_max:
+            room = min(room, settings.member_record_locks_max - self._window.held.get(member_id, 0))
+        return room
+
+    def _end_deliveries(self, held: Iterable[tuple[int, int, Mark]], now_ms: int) -> Change:
+        """Take records from members that did not say what has become of them."""
+        turns = [(first, last, mark, self._endings.released(mark, now_ms)) for first, last, mark in held]
+        ended = sum(last - first + 1 for first, last, _, _ in turns)
+        given_up = sum(last - first + 1 for first, last, _, new in turns if new.state is not _AVAILABLE)
+        self._count_ends(ended, given_up, now_ms)
+        return self._stand(turns)
+
+    def _stand(self, turns: Sequence[_Turn]) -> Change:
+        """Change what stays changed whether it can be stored or not."""
+        if not turns:
+            return NO_CHANGE
+        window = self._window
+        for first, last, mark, new in turns:
+            window.turn(first, last, mark, new)
+        dead_letters = [
+            _dead_letter(first, last, new) for first, last, _, new in turns if new.state is _ARCHIVING
+        ]
+        window.trim()
+        standing = [(first, last) for first, last, _, _ in turns]
+        token, delta = self._ledger.write(standing=standing, dead_letters=dead_letters)
+        return Change(token, delta, (), wakes=True)
+
+    def _count_ends(self, ended: int, given_up: int, now_ms: int) -> None:
+        if not self.settings.breaker_ratio:
+            self._breaker = None
+            return
+        if self._breaker is None:
+            self._breaker = Breaker()
+        self._breaker.count(self.settings, ended=ended, given_up=given_up, now_ms=now_ms)
+
+
+def _dead_letter(first: int, last: int, mark: Mark) -> DeadLetter:
+    assert mark.cause is not None, mark
+    return DeadLetter(first, last, mark.delivery_count, mark.cause)
+
+
+def _add(ranges: list[Range], first: int, last: int) -> None:
+    if ranges and ranges[-1][1] == first - 1:
+        ranges[-1] = (ranges[-1][0], last)
+    else:
+        ranges.append((first, last))
