@@ -12,6 +12,7 @@ from millrace.broker.network.fetch_sessions import (
     SessionTopicIdsDiffer,
 )
 from millrace.broker.queues import share_sessions
+from millrace.broker.queues.persister import StateWriteTimedOut
 from millrace.broker.replication.peers import PeerUnreachable
 from millrace.broker.replication.replica_sessions import SessionRefused
 from millrace.broker.transactions.markers import NotHere
@@ -25,6 +26,7 @@ from millrace.log.batches.validation import InvalidRecords, InvalidRecordTimesta
 from millrace.log.cleaning.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 from millrace.metadata import errors as metadata_errors
 from millrace.queues import errors as queue_errors
+from millrace.queues.state import errors as share_state_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
 from millrace.security import errors as security_errors
 from millrace.security.acls.binding import InvalidAcl
@@ -186,6 +188,14 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     transaction_errors.PartitionNotInTransaction: ErrorCode.TRANSACTION_ABORTABLE,
     NotHere: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     PartitionGone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    # The state of share groups.
+    share_state_errors.ShareStateError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    share_state_errors.StateNotInitialized: ErrorCode.INVALID_REQUEST,
+    share_state_errors.InvalidShareState: ErrorCode.INVALID_REQUEST,
+    share_state_errors.LeaderEpochFenced: ErrorCode.FENCED_LEADER_EPOCH,
+    share_state_errors.StateEpochFenced: ErrorCode.FENCED_STATE_EPOCH,
+    share_state_errors.UnknownSharePartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    StateWriteTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     # Who somebody is.
     security_errors.NotAllowedOnCluster: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     security_errors.UnacceptableCredential: ErrorCode.UNACCEPTABLE_CREDENTIAL,

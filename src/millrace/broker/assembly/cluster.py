@@ -11,6 +11,7 @@ from millrace.broker.assembly import part_settings
 from millrace.broker.assembly.ground import Ground
 from millrace.broker.assembly.storage import Storage
 from millrace.broker.config.config import BrokerConfig
+from millrace.broker.queues.remote_state import RemoteState
 from millrace.broker.replication.failed_disks import FailedDisks
 from millrace.broker.replication.failovers import Failovers
 from millrace.broker.replication.local_replicas import LocalReplicas
@@ -67,6 +68,7 @@ class Neighbours:
         self.transactions = RemoteTransactions(
             metadata, peers, node_id=config.now.node_id, start_task=self._questions.starter("ask-peer")
         )
+        self.share_state = RemoteState(peers, self._questions.starter("ask-peer-for-share-state"))
         self.failovers = Failovers(lambda: metadata.image, lambda: peers.is_probing, failures)
         config.subscribe(self._reconfigure)
         storage.directories.tell_of_damage(self.replication.mender.damage_found)

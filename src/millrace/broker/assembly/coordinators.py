@@ -1,4 +1,4 @@
-"""The coordinators of groups and of transactions, and what they need of each other."""
+"""The coordinators of groups, of transactions and of share state, and what they need of each other."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from millrace.broker.assembly import part_settings
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.ground import Ground
 from millrace.broker.internal_appends import InternalAppends
+from millrace.broker.queues.persister import Persister, StatePersister
 from millrace.broker.replication.local_replicas import LocalReplicas
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.service import Groups, Kinds
 from millrace.metadata.service import Metadata
+from millrace.queues.state.service import ShareState
 from millrace.replica.partitions import Partitions
 from millrace.transactions.service import Transactions
 
@@ -27,12 +29,16 @@ class Coordinators:
     markers: Markers
     producer_ids: ProducerIds
     appends: InternalAppends
+    share_state: ShareState
+    persister: Persister
+    """Where this broker's share partitions keep their state, whoever coordinates it."""
 
     def stop(self) -> None:
         """Let nobody wait any longer: members that wait for others to join would keep their connections
         busy."""
         self.groups.stop()
         self.transactions.stop()
+        self.share_state.stop()
 
 
 def start_coordinators(
@@ -59,6 +65,14 @@ def start_coordinators(
     )
     transactions.start(ground.background)
     replicas.subscribe(groups.runtime.leadership_changed)
+    share_state = _build_share_state(ground, metadata, partitions)
+    share_state.start(ground.background)
+    persister = StatePersister(
+        share_state,
+        None if neighbours is None else neighbours.share_state,
+        node_id=ground.config.now.node_id,
+        start_task=ground.background.starter("write-share-state"),
+    )
     replicas.subscribe(transactions.runtime.leadership_changed)
     appends = InternalAppends(
         metadata,
@@ -67,7 +81,18 @@ def start_coordinators(
         node_id=ground.config.now.node_id,
         peers=None if neighbours is None else neighbours.replication.peers,
     )
-    return Coordinators(groups, transactions, markers, producer_ids, appends)
+    replicas.subscribe(share_state.runtime.leadership_changed)
+    return Coordinators(groups, transactions, markers, producer_ids, appends, share_state, persister)
+
+
+def _build_share_state(ground: Ground, metadata: Metadata, partitions: Partitions) -> ShareState:
+    return ShareState(
+        metadata,
+        partitions,
+        clock=ground.surroundings.clock,
+        settings=part_settings.share_state_settings(ground.config.now),
+        topic=part_settings.share_state_topic(ground.config.now),
+    )
 
 
 def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) -> Groups:

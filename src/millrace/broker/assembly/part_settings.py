@@ -35,6 +35,8 @@ from millrace.metadata.controller_task import ControllerSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
 from millrace.queues.settings import ShareSettings
+from millrace.queues.state.commands import StateSettings
+from millrace.queues.state.service import StateTopic
 from millrace.security.acls.authorizer import parse_super_users
 from millrace.security.acls.decisions import AccessSettings
 from millrace.security.audit.auditor import AuditPolicy
@@ -430,6 +432,24 @@ def transaction_topic(config: BrokerConfig) -> TransactionTopic:
         replication_factor=config.integer("transaction.state.log.replication.factor"),
         min_insync_replicas=config.integer("transaction.state.log.min.isr"),
         segment_bytes=config.integer("transaction.state.log.segment.bytes"),
+    )
+
+
+def share_state_settings(config: BrokerConfig) -> StateSettings:
+    return StateSettings(
+        updates_per_snapshot=config.integer("share.coordinator.snapshot.update.records.per.snapshot"),
+        write_timeout_ms=config.integer("share.coordinator.write.timeout.ms"),
+        prune_interval_ms=config.integer("share.coordinator.state.topic.prune.interval.ms"),
+        rewrite_interval_ms=config.integer("share.coordinator.cold.partition.snapshot.interval.ms"),
+    )
+
+
+def share_state_topic(config: BrokerConfig) -> StateTopic:
+    return StateTopic(
+        partition_count=config.integer("share.coordinator.state.topic.num.partitions"),
+        replication_factor=config.integer("share.coordinator.state.topic.replication.factor"),
+        min_insync_replicas=config.integer("share.coordinator.state.topic.min.isr"),
+        segment_bytes=config.integer("share.coordinator.state.topic.segment.bytes"),
     )
 
 

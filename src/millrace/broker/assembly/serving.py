@@ -46,6 +46,8 @@ def build_services(
         transactions=coordinators.transactions,
         markers=coordinators.markers,
         producer_ids=coordinators.producer_ids,
+        share_state=coordinators.share_state,
+        persister=coordinators.persister,
         clock=surroundings.clock,
         config=config,
         settings=part_settings.request_settings(config),

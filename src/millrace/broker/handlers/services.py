@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millrace.broker.config.config import BrokerConfig
     from millrace.broker.network.fetch_sessions import FetchSessions
     from millrace.broker.network.lookout import Lookout
+    from millrace.broker.queues.persister import Persister
     from millrace.broker.replication.failovers import Failovers
     from millrace.broker.replication.replica_sessions import ReplicaSessions
     from millrace.broker.tenant_storage import TenantStorage
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from millrace.log.directories.log_directories import LogDirectories
     from millrace.metadata.security.delegation_tokens import DelegationTokens
     from millrace.metadata.service import Metadata
+    from millrace.queues.state.service import ShareState
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
     from millrace.transactions.service import Transactions
@@ -76,6 +78,9 @@ class Services:
     transactions: Transactions
     markers: Markers
     producer_ids: ProducerIds
+    share_state: ShareState
+    persister: Persister
+    """Where share partitions keep their state, here or with another broker's coordinator."""
     tokens: DelegationTokens
     replica_sessions: ReplicaSessions | None = None
     """The followers of this broker; None where there is only one broker."""

@@ -54,6 +54,7 @@ class Lane(Enum):
     QUICK = "quick"
     MARKERS = "markers"
     APPENDS = "appends"
+    SHARE_STATE = "share state"
 
 
 class PeerUnreachable(MillraceError):

@@ -21,6 +21,7 @@ from millrace.metadata.config_definitions.broker_share_groups import (
     SHARE_GROUP_SETTINGS,
     SHARE_OWN_SETTINGS,
 )
+from millrace.metadata.config_definitions.broker_share_state import SHARE_STATE_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
 from millrace.metadata.config_definitions.topic import OWN_TOPIC_SETTINGS
@@ -46,6 +47,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         + CONSUMER_GROUP_SETTINGS
         + SHARE_GROUP_SETTINGS
         + TRANSACTION_SETTINGS
+        + SHARE_STATE_SETTINGS
         + REPLICATION_SETTINGS
         + AUDIT_SETTINGS
         + SERVER_WITHOUT_EFFECT

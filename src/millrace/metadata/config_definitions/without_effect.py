@@ -51,6 +51,8 @@ SERVER_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
         "a decision is written at once, which was measured to be faster",
         Row("group.coordinator.append.linger.ms", INT, -1, low=-1),
         Row("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588, low=524_288, update=CLUSTER_WIDE),
+        Row("share.coordinator.append.linger.ms", INT, -1, low=-1),
+        Row("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588, low=524_288, update=CLUSTER_WIDE),
     ),
     *because(
         "groups of clients and of consumers are served, others are not",
@@ -84,11 +86,13 @@ SERVER_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
     *because(
         "coordinators load in pieces of a fixed size",
         Row("offsets.load.buffer.size", INT, 5_242_880, low=1),
+        Row("share.coordinator.load.buffer.size", INT, 5_242_880, low=1),
         Row("transaction.state.log.load.buffer.size", INT, 5_242_880, low=1),
     ),
     *because(
         "records of coordinators are small, and stored as they are",
         Row("offsets.topic.compression.codec", INT, 0),
+        Row("share.coordinator.state.topic.compression.codec", INT, 0),
     ),
     *because(
         "log.retention.check.interval.ms does both",

@@ -12,7 +12,6 @@ from millrace.metadata.config_definitions.without_effect_model import (
     INT,
     LONG,
     ONLY_FALSE,
-    SHORT,
     STRING,
     Row,
     because,
@@ -25,21 +24,6 @@ _REMOTE_METADATA: Final = (
 _SHARE_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStatePersister"
 
 FEATURES_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
-    *because(
-        "there are no share groups here",
-        Row("share.coordinator.append.linger.ms", INT, -1, low=-1),
-        Row("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588, low=524_288, update=CLUSTER_WIDE),
-        Row("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300_000, low=1),
-        Row("share.coordinator.load.buffer.size", INT, 5_242_880, low=1),
-        Row("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, low=0, high=500),
-        Row("share.coordinator.state.topic.compression.codec", INT, 0),
-        Row("share.coordinator.state.topic.min.isr", SHORT, 2, low=1),
-        Row("share.coordinator.state.topic.num.partitions", INT, 50, low=1),
-        Row("share.coordinator.state.topic.prune.interval.ms", INT, 300_000, low=1),
-        Row("share.coordinator.state.topic.replication.factor", SHORT, 3, low=1),
-        Row("share.coordinator.state.topic.segment.bytes", INT, 104_857_600, low=1),
-        Row("share.coordinator.write.timeout.ms", INT, 5000, low=1),
-    ),
     *because(
         "waiting fetches of share groups are not kept in lists that have to be purged",
         Row("share.fetch.purgatory.purge.interval.requests", INT, 1000),

@@ -31,7 +31,7 @@ class Replicas:
         self.listeners.append(listener)
 
 
-def test_both_coordinators_follow_the_leaders_and_stop_together(tmp_path: Path) -> None:
+def test_all_coordinators_follow_the_leaders_and_stop_together(tmp_path: Path) -> None:
     async def main() -> None:
         async with background() as tasks:
             codec = GroupRecordCodec()
@@ -43,6 +43,7 @@ def test_both_coordinators_follow_the_leaders_and_stop_together(tmp_path: Path) 
             assert replicas.listeners == [
                 found.groups.runtime.leadership_changed,
                 found.transactions.runtime.leadership_changed,
+                found.share_state.runtime.leadership_changed,
             ]
             assert found.groups.runtime._codec is codec
             assert await found.producer_ids.next() == 0

@@ -20,8 +20,10 @@ from millrace.broker.handlers.services import Services
 from millrace.broker.network.context import Endpoint, RequestContext
 from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
+from millrace.broker.queues.persister import StatePersister
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
+from millrace.core.background import Tasks
 from millrace.core.clock import IdSource, SystemIdSource
 from millrace.core.ids import NodeId, TopicId, TopicPartition
 from millrace.groups.commands import GroupSettings
@@ -40,6 +42,8 @@ from millrace.metadata.image import Endpoint as RegisteredEndpoint
 from millrace.metadata.reconciler import Reconciler
 from millrace.metadata.security.delegation_tokens import DelegationTokens
 from millrace.metadata.service import Metadata, NewTopic
+from millrace.queues.state.commands import StateSettings
+from millrace.queues.state.service import ShareState, StateTopic
 from millrace.replica.partition import Partition
 from millrace.replica.partitions import Partitions
 from millrace.security.acls.binding import Acl
@@ -173,8 +177,21 @@ class Broker:
             next_producer_id=producer_ids.next,
             write_marker=markers.write_for_coordinator,
         )
+        self.share_state = ShareState(
+            self.metadata,
+            partitions,
+            clock=FixedClock(),
+            settings=StateSettings(),
+            topic=StateTopic(partition_count=2),
+        )
+        self._tasks = Tasks()
+        self.persister = StatePersister(
+            self.share_state, None, node_id=NODE_ID, start_task=self._tasks.starter("write-share-state")
+        )
         config = BrokerConfig(BrokerLayers(static=self._static))
         self.services = Services(
+            share_state=self.share_state,
+            persister=self.persister,
             groups=self.groups,
             transactions=self.transactions,
             markers=markers,
@@ -200,6 +217,7 @@ class Broker:
     def _leadership_changed(self, partition: Partition) -> None:
         self.groups.runtime.leadership_changed(partition)
         self.transactions.runtime.leadership_changed(partition)
+        self.share_state.runtime.leadership_changed(partition)
 
     def _policy(self) -> Policy:
         return self.services.config.policy()
@@ -315,6 +333,7 @@ class Broker:
             await reconciler.start(tasks)
             self.groups.start(tasks)
             self.transactions.start(tasks)
+            self.share_state.start(tasks)
             self.metadata.applied_by(reconciler.wait_until_applied)
             started.set()
             await asyncio.Event().wait()

@@ -21,6 +21,7 @@ from millrace.metadata.config_definitions.broker_sasl import SASL_SETTINGS
 from millrace.metadata.config_definitions.broker_security import SECURITY_SETTINGS, STANDARD_AUTHORIZER
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.broker_share_groups import SHARE_GROUP_SETTINGS
+from millrace.metadata.config_definitions.broker_share_state import SHARE_STATE_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import ConfigType, Importance, Setting, UpdateMode
 from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
@@ -48,6 +49,7 @@ WITH_EFFECT = (
     *QUOTA_SETTINGS,
     *CONNECTION_SETTINGS,
     *TRANSACTION_SETTINGS,
+    *SHARE_STATE_SETTINGS,
 )
 WITHOUT_EFFECT = (*SERVER_WITHOUT_EFFECT, *FEATURES_WITHOUT_EFFECT)
 
