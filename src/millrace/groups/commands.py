@@ -222,6 +222,7 @@ class TopicsDeleted(NamedTuple):
     """These topics are gone: no group needs their offsets."""
 
     topics: Sequence[str]
+    topic_ids: Sequence[TopicId] = ()
 
 
 class MemberTimedOut(NamedTuple):

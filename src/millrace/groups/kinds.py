@@ -3,10 +3,12 @@ of a kind are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from millrace.coordinator.decision import Decision, Record, Timer, Token
 from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId
 from millrace.groups.commands import CommitOffsets
 
 
@@ -63,6 +65,12 @@ class GroupRules(Protocol):
     """The keys of the records that it applies."""
     may_become_classic: bool
     """Whether an empty group gives way to a classic one when a classic member joins it."""
+    groups_expire: bool = True
+    """Whether a group that has neither members nor offsets is forgotten after a while."""
+
+    def topics_deleted(self, topic_ids: Sequence[TopicId]) -> Iterable[Record]:
+        """What is to be stored when topics are gone."""
+        return ()
 
     def decide(self, command: object, now_ms: int, token: Token) -> Decision[object]: ...
 

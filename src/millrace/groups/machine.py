@@ -486,6 +486,9 @@ class GroupMachine:
             expired = self.offsets.expired(group, now_ms=now_ms, retention_ms=retention_ms)
             records += expired
             remaining = sum(len(each) for each in self.offsets.by_group.get(group_id, {}).values())
+            rules = self._rules_by_group.get(type(group))
+            if rules is not None and not rules.groups_expire:
+                continue
             if group.is_empty and len(expired) == remaining and not self.offsets.has_pending(group_id):
                 records += group.tombstones()
         return Decision(
@@ -493,8 +496,10 @@ class GroupMachine:
         )
 
     def _topics_deleted(self, command: TopicsDeleted, now_ms: int) -> Decision[object]:
-        records = tuple(self.offsets.tombstones_of_topics(command.topics))
-        return Decision(records=records, response=DONE, is_atomic=False)
+        records = [*self.offsets.tombstones_of_topics(command.topics)]
+        for rules in self._rules_by_group.values():
+            records += rules.topics_deleted(command.topic_ids)
+        return Decision(records=tuple(records), response=DONE, is_atomic=False)
 
     def _expiry_timer(self) -> SetTimer:
         return SetTimer(_EXPIRY, self.settings.offsets_retention_check_ms, ExpireOffsets())

@@ -124,9 +124,10 @@ class Groups:
         self._coordinator.stop()
 
     def _image_changed(self, old: Image, new: Image) -> None:
-        removed = [topic.name for topic in old.topics_by_id.difference(new.topics_by_id).removed.values()]
+        removed = old.topics_by_id.difference(new.topics_by_id).removed
         if removed:
-            self._coordinator.submit_to_all(TopicsDeleted(removed))
+            names = [topic.name for topic in removed.values()]
+            self._coordinator.submit_to_all(TopicsDeleted(names, list(removed)))
 
     # Commands.
 

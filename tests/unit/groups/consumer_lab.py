@@ -42,15 +42,15 @@ class Lab:
         self._topic_number = 0
 
     def new_machine(self) -> GroupMachine:
-        return GroupMachine(
-            self.classic_settings,
-            lambda shard: GroupsOfConsumers(
-                shard,
-                ConsumerTopics(lambda: self.image),
-                lambda: self.settings,
-                lambda group_id: self.group_configs.get(group_id, {}),
-                self._count_loaded_patterns,
-            ),
+        return GroupMachine(self.classic_settings, self.consumer_rules)
+
+    def consumer_rules(self, machine: GroupMachine) -> GroupsOfConsumers:
+        return GroupsOfConsumers(
+            machine,
+            ConsumerTopics(lambda: self.image),
+            lambda: self.settings,
+            lambda group_id: self.group_configs.get(group_id, {}),
+            self._count_loaded_patterns,
         )
 
     def _count_loaded_patterns(self) -> None:

@@ -37,7 +37,6 @@ TESTED_ELSEWHERE: Final = {
 TYPES_ALONE: Final = (
     "broker/network/context.py",
     "groups/assignors/model.py",
-    "groups/kinds.py",
     "log/partition/log_home.py",
     "queues/settings.py",
     "queues/share_partition/changes.py",
