@@ -13,7 +13,15 @@ from typing import Any, Final, NamedTuple
 
 from millrace.security.acls.binding import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from millrace.wire.api_keys import ApiKey
-from millrace.wire.messages import alter_configs, incremental_alter_configs
+from millrace.wire.messages import (
+    alter_configs,
+    delete_share_group_state,
+    incremental_alter_configs,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
 from millrace.wire.messages import describe_producers as producers
 from millrace.wire.messages import describe_topic_partitions as topic_partitions
 from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -365,6 +373,48 @@ def _markers() -> WriteTxnMarkersRequest:
     )
 
 
+def _share_state_requests() -> Iterator[tuple[str, ApiKey, Any]]:
+    """Without a group they are answered with nothing, after permissions were looked at."""
+    init, write = initialize_share_group_state, write_share_group_state
+    read, short = read_share_group_state, read_share_group_state_summary
+    delete = delete_share_group_state
+    yield (
+        "initialize share state",
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        init.InitializeShareGroupStateRequest(
+            topics=[init.InitializeStateData(topic_id=UNKNOWN_ID, partitions=[init.PartitionData()])]
+        ),
+    )
+    yield (
+        "read share state",
+        ApiKey.READ_SHARE_GROUP_STATE,
+        read.ReadShareGroupStateRequest(
+            topics=[read.ReadStateData(topic_id=UNKNOWN_ID, partitions=[read.PartitionData()])]
+        ),
+    )
+    yield (
+        "write share state",
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        write.WriteShareGroupStateRequest(
+            topics=[write.WriteStateData(topic_id=UNKNOWN_ID, partitions=[write.PartitionData()])]
+        ),
+    )
+    yield (
+        "delete share state",
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        delete.DeleteShareGroupStateRequest(
+            topics=[delete.DeleteStateData(topic_id=UNKNOWN_ID, partitions=[delete.PartitionData()])]
+        ),
+    )
+    yield (
+        "sum up share state",
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        short.ReadShareGroupStateSummaryRequest(
+            topics=[short.ReadStateSummaryData(topic_id=UNKNOWN_ID, partitions=[short.PartitionData()])]
+        ),
+    )
+
+
 def _init(transactional_id: str | None) -> InitProducerIdRequest:
     # Half an identity: it is refused, after permissions were looked at.
     return InitProducerIdRequest(
@@ -708,6 +758,8 @@ def _transaction_cases() -> Iterator[Case]:
         ((X(W),),),
     )
     yield Case("write markers", key.WRITE_TXN_MARKERS, 1, lambda _: _markers(), ((CL(A),), (CL(ACT),)))
+    for name, api_key, request in _share_state_requests():
+        yield Case(name, api_key, 0, lambda _, request=request: request, ((CL(ACT),),))  # type: ignore[misc]
     yield Case(
         "commit in a transaction",
         key.TXN_OFFSET_COMMIT,

@@ -9,6 +9,10 @@ NO_UUID: Final = bytes(16)
 
 INT32_MAX: Final = 2**31 - 1
 
+OUR_TAGS_FROM: Final = 10_000
+"""Tagged fields from this number on are ours. Kafka counts its own from 0, and its readers skip tags that
+they do not know."""
+
 
 class Zero:
     """Marks a default that is the zero of its type: 0, "", False, an empty array, a struct of defaults."""

@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from millrace.wire.api_keys import API_SCHEMAS, DATA_SCHEMAS, ApiSchema
-from millrace.wire.schema_fields import Field, Message
+from millrace.wire.schema_fields import OUR_TAGS_FROM, Field, Message
 from millrace.wire.schema_source import element_kind, is_array
 
 MILLISECOND: Final = dt.timedelta(milliseconds=1)
@@ -155,8 +155,13 @@ def kio_read(kio_class: Any, data: bytes) -> Any:
 
 
 def paired_fields(cls: type[Message], kio_class: Any, version: int) -> Iterator[tuple[Field, Any]]:
-    """Our fields of this version beside kio's: both stand in the order of the schema."""
-    ours = [field for field in cls.FIELDS if field.is_in(version)]
+    """Our fields of this version beside kio's: both stand in the order of the schema. Kafka's readers do not
+    know the tags that we have added."""
+    ours = [
+        field
+        for field in cls.FIELDS
+        if field.is_in(version) and (field.tag is None or field.tag < OUR_TAGS_FROM)
+    ]
     return zip(ours, dataclasses.fields(kio_class), strict=True)
 
 

@@ -211,8 +211,9 @@ def _write_request(
                                 last_offset=last,
                                 delivery_state=state,
                                 delivery_count=count,
+                                not_before_ms=not_before_ms,
                             )
-                            for first, last, state, count, _ in delta.batches
+                            for first, last, state, count, not_before_ms in delta.batches
                         ],
                     )
                 ],
@@ -233,6 +234,7 @@ def _outcome(key: ShareKey, command: object, result: Any) -> Outcome:
                     batch.last_offset,
                     RecordState(batch.delivery_state),
                     batch.delivery_count,
+                    batch.not_before_ms,
                 )
                 for batch in result.state_batches
             )

@@ -7,6 +7,7 @@ Kafka's own fields will not reach, and Kafka's readers skip it.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from functools import cache, lru_cache
 from typing import ClassVar, Final, NamedTuple
 
 from millrace.coordinator.decision import Record
-from millrace.core.ids import TopicId, format_topic_id
+from millrace.core.ids import TopicId, format_topic_id, parse_topic_id
 from millrace.queues.share_partition.model import RecordState, ShareKey, StateBatch
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.messages.share_state_records import (
@@ -24,12 +25,11 @@ from millrace.wire.messages.share_state_records import (
     ShareUpdateValue,
 )
 from millrace.wire.schema_decoder import Decoder, compile_decoder
-from millrace.wire.schema_fields import Field
+from millrace.wire.schema_fields import OUR_TAGS_FROM, Field
 from millrace.wire.schema_runtime import uvarint
 
 KEYS_KEPT_MAX: Final = 65_536
-NOT_BEFORE_TAG: Final = 10_000
-"""Kafka counts its tags from 0."""
+NOT_BEFORE_TAG: Final = OUR_TAGS_FROM
 
 _SNAPSHOT: Final = 0
 _UPDATE: Final = 1
@@ -49,6 +49,8 @@ UNKNOWN_COUNT: Final = -1
 BATCH_BYTES_MAX: Final = _BATCH.size + len(_NOT_BEFORE_START) + _NOT_BEFORE.size
 VALUE_BYTES_MAX: Final = _SNAPSHOT_START.size + len(_COUNT_START) + _INT32.size + 5
 """How many bytes a value takes at most, beside its runs."""
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_INT32_MAX: Final = 2**31 - 1
 _STATES: Final = {int(state): state for state in RecordState}
 
 
@@ -80,6 +82,19 @@ class Update(NamedTuple):
 def coordinator_key(key: ShareKey) -> str:
     """The text by which brokers and clients find the partition that holds this state."""
     return f"{key.group_id}:{format_topic_id(TopicId(key.topic_id))}:{key.partition}"
+
+
+def parse_coordinator_key(text: str) -> ShareKey:
+    """The share partition that a text names; raises ValueError. It is read from the right, because a group's
+    id may have colons."""
+    group_id, _, rest = text.rpartition(":")
+    group_id, _, topic_id = group_id.rpartition(":")
+    if not group_id.strip():
+        raise ValueError(f"{text!r} is not a group, a topic id and a partition with colons between them")
+    partition = int(rest) if _NUMBER.fullmatch(rest) else _INT32_MAX + 1
+    if not -_INT32_MAX - 1 <= partition <= _INT32_MAX:
+        raise ValueError(f"{rest!r} is no number of a partition")
+    return ShareKey(group_id, parse_topic_id(topic_id), partition)
 
 
 @lru_cache(maxsize=KEYS_KEPT_MAX)

@@ -6,6 +6,7 @@ writes, of which there are as many as acknowledgements, and hears of deleted top
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -21,7 +22,7 @@ from millrace.core.ids import TopicId
 from millrace.metadata.image import Image
 from millrace.metadata.service import Metadata
 from millrace.queues.share_partition.model import ShareKey
-from millrace.queues.state.commands import StateSettings, TopicsDeleted, WriteState
+from millrace.queues.state.commands import DONE, StateSettings, TopicsDeleted, WriteState
 from millrace.queues.state.machine import ShareStateMachine
 from millrace.queues.state.pruning import Pruning
 from millrace.queues.state.records import (
@@ -121,6 +122,17 @@ class ShareState:
         index = self.topic.partition_of(coordinator_key(key))
         return None if index is None else self.runtime.shards.get(index)
 
+    def write(self, command: WriteState) -> Outcome | Answer:
+        """Give a write to the partition that holds the state, the short way if that serves it."""
+        shard = self.shard_of(command.key)
+        if shard is None or shard.is_over:
+            return self.submit(command.key, command)
+        answer = _StagedWrite()
+        staged = self.stage_write(shard, command, answer)
+        if isinstance(staged, MillraceError):
+            return staged
+        return answer.outcome() if staged else shard.submit(command)
+
     def stage_write(self, shard: Shard, command: WriteState, answer: WriteAnswer) -> MillraceError | bool:
         """Write together with others of this turn of the loop. An error says why not; False that the general
         way has to serve this one; in both cases nothing has changed and nobody is told."""
@@ -145,3 +157,24 @@ class ShareState:
     def machine_of(self, key: ShareKey) -> ShareStateMachine | MillraceError:
         """The machine that holds a share partition's state, or why it cannot be asked here."""
         return self._coordinator.machine_of(coordinator_key(key))
+
+
+class _StagedWrite:
+    """A write that was staged, for one who wants to know when it is committed."""
+
+    __slots__ = ("_future", "_outcome")
+
+    def __init__(self) -> None:
+        self._outcome: Outcome | None = None
+        self._future: Answer | None = None
+
+    def stored(self, error: MillraceError | None) -> None:
+        self._outcome = DONE if error is None else error
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._outcome)
+
+    def outcome(self) -> Outcome | Answer:
+        if self._outcome is not None:
+            return self._outcome
+        self._future = asyncio.get_running_loop().create_future()
+        return self._future

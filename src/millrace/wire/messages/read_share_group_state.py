@@ -48,12 +48,14 @@ class StateBatch:
     last_offset: int = 0
     delivery_state: int = 0
     delivery_count: int = 0
+    not_before_ms: int = 0
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("first_offset", "int64", "0+"),
         Field("last_offset", "int64", "0+"),
         Field("delivery_state", "int8", "0+"),
         Field("delivery_count", "int16", "0+"),
+        Field("not_before_ms", "int64", "0+", tag=10000),
     )
 
 

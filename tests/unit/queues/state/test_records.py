@@ -17,6 +17,7 @@ from millrace.queues.state.records import (
     Snapshot,
     Update,
     coordinator_key,
+    parse_coordinator_key,
     snapshot_value,
     update_value,
 )
@@ -124,3 +125,27 @@ def test_damaged_bytes_are_refused(key: bytes | None, value: bytes | None) -> No
 
 def test_the_key_is_found_by_kafkas_text() -> None:
     assert coordinator_key(ShareKey("a:b", bytes(range(16)), 7)) == "a:b:AAECAwQFBgcICQoLDA0ODw:7"
+
+
+@given(KEYS.filter(lambda key: bool(key.group_id.strip())))
+def test_the_text_of_a_key_is_read_back(key: ShareKey) -> None:
+    assert parse_coordinator_key(coordinator_key(key)) == key
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "g",
+        "g:0",
+        "g:AAECAwQFBgcICQoLDA0ODw",
+        " :AAECAwQFBgcICQoLDA0ODw:0",
+        "g:short:0",
+        "g:AAECAwQFBgcICQoLDA0ODw:2147483648",
+        "g:AAECAwQFBgcICQoLDA0ODw:1_0",
+        "g:AAECAwQFBgcICQoLDA0ODw: 1",
+    ],
+)
+def test_other_texts_name_nothing(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_coordinator_key(text)

@@ -1,4 +1,5 @@
-"""FindCoordinator: which broker looks after a group or a transactional id, and later a share partition."""
+"""FindCoordinator: which broker looks after a group, a transactional id, or the state of a share
+partition."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from millrace.broker.network.dispatch import Api
 from millrace.coordinator.internal_topic import InternalTopic
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
-from millrace.metadata.image import NO_LEADER
+from millrace.queues.state.records import coordinator_key, parse_coordinator_key
 from millrace.security.acls.binding import Operation
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -40,22 +41,20 @@ def find_coordinator(
     if all(_refusal(ctx, request.key_type, key) is not None for key in request.coordinator_keys):
         # Nobody who may not ask gets a topic created.
         return _find(ctx, request, topic)
-    if topic is None:
-        return _failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _find(ctx, request, topic) if topic.exists else _create_and_find(ctx, request, topic)
 
 
-def _topic_of(ctx: RequestContext, key_type: int) -> InternalTopic | None:
-    """The internal topic that holds keys of this type; None if this broker does not serve them."""
+def _topic_of(ctx: RequestContext, key_type: int) -> InternalTopic:
+    """The internal topic that holds keys of this type."""
     if key_type == GROUP:
         return ctx.services.groups.topic
     if key_type == TRANSACTION:
         return ctx.services.transactions.topic
-    return None
+    return ctx.services.share_state.topic
 
 
 def _refusal(ctx: RequestContext, key_type: int, key: str) -> ErrorCode | None:
-    """Why the client may not know who coordinates this; None if it may."""
+    """Why the client does not get to know who coordinates this; None if it does."""
     decisions = ctx.decisions
     if key_type == GROUP:
         is_allowed = decisions.allows_on_group(Operation.DESCRIBE, key)
@@ -63,8 +62,13 @@ def _refusal(ctx: RequestContext, key_type: int, key: str) -> ErrorCode | None:
     if key_type == TRANSACTION:
         is_allowed = decisions.allows_on_transactional_id(Operation.DESCRIBE, key)
         return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    is_allowed = decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
-    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if not decisions.allows_on_cluster(Operation.CLUSTER_ACTION):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    try:
+        parse_coordinator_key(key)
+    except ValueError:
+        return ErrorCode.INVALID_REQUEST
+    return None
 
 
 async def _create_and_find(
@@ -78,14 +82,14 @@ async def _create_and_find(
 
 
 def _find(
-    ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic | None
+    ctx: RequestContext, request: FindCoordinatorRequest, topic: InternalTopic
 ) -> FindCoordinatorResponse:
     brokers = reachable_brokers(ctx, ctx.services.metadata.image)
     response = FindCoordinatorResponse(
         coordinators=[
             _absent(key, code)
             if (code := _refusal(ctx, request.key_type, key)) is not None
-            else _coordinator(key, NO_LEADER if topic is None else topic.leader_of(key), brokers)
+            else _coordinator(key, topic.leader_of(_canonical(request.key_type, key)), brokers)
             for key in request.coordinator_keys
         ]
     )
@@ -94,6 +98,11 @@ def _find(
             # Kafka has always had a text for success in these versions.
             found.error_message = found.error_message or "NONE"
     return response
+
+
+def _canonical(key_type: int, key: str) -> str:
+    """The key as it is hashed: a share partition may be named in several ways (`+1`)."""
+    return coordinator_key(parse_coordinator_key(key)) if key_type == SHARE else key
 
 
 def _coordinator(key: str, leader: NodeId, brokers: dict[NodeId, tuple[str, int]]) -> Coordinator:

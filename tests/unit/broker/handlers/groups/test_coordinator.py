@@ -40,7 +40,7 @@ def test_the_topic_of_the_offsets_comes_with_the_first_question(broker: Broker) 
     "key_type, version, error",
     [
         (2, 5, ErrorCode.INVALID_REQUEST),
-        (2, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, 6, ErrorCode.INVALID_REQUEST),
         (9, 6, ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -78,3 +78,16 @@ def test_a_topic_that_cannot_be_created_has_no_coordinator(
     monkeypatch.undo()
     (found,) = broker.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
     assert (found.error_code, found.node_id) == (0, NODE_ID), "the next question tries again"
+
+
+def test_the_coordinator_of_a_share_partitions_state(broker: Broker) -> None:
+    keys = ["g:AAECAwQFBgcICQoLDA0ODw:0", "g:with:colons:AAECAwQFBgcICQoLDA0ODw:+12"]
+    wrong = ["g", ":AAECAwQFBgcICQoLDA0ODw:0", "g:notatopicid:0", "g:AAECAwQFBgcICQoLDA0ODw:x"]
+    only_wrong = FindCoordinatorRequest(key_type=2, coordinator_keys=wrong)
+    found = broker.ask(only_wrong, 6).coordinators
+    assert [each.error_code for each in found] == [ErrorCode.INVALID_REQUEST] * 4
+    assert "__share_group_state" not in broker.metadata.image.topics
+    found = broker.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=[*keys, *wrong]), 6).coordinators
+    assert [(each.key, each.node_id) for each in found[:2]] == [(key, NODE_ID) for key in keys]
+    assert [each.error_code for each in found] == [0, 0, *[ErrorCode.INVALID_REQUEST] * 4]
+    assert broker.metadata.image.topics["__share_group_state"].configs["cleanup.policy"] == "delete"
