@@ -280,7 +280,9 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 start += REQUEST_HEAD_SIZE
                 body = start + client_id_size
-                if throttling.is_active and not throttling.knows(self, buffer[start:body]):
+                if throttling.is_active and not (
+                    buffer[start:body] == self.metered_id or throttling.knows(self, buffer[start:body])
+                ):
                     break
                 flexible = route.flexible_request
                 if client_id_size >= 0 and flexible and body < stop and buffer[body] == 0:
@@ -292,11 +294,8 @@ class Connection(asyncio.BufferedProtocol):
                 if request is None or request.route is not route:
                     request = self._spare_request = route.request_type(self, route)
                     self.decisions.request = route.name
-                request.buffer = buffer
-                request.body = body
-                request.stop = stop
-                request.correlation_id = correlation_id
-                request.started = started
+                request.buffer, request.body, request.stop = buffer, body, stop
+                request.correlation_id, request.started = correlation_id, started
                 if route.direct:
                     route.handle(request)
                 elif route.quick is None or not route.quick(request):
@@ -309,8 +308,10 @@ class Connection(asyncio.BufferedProtocol):
                         route.version, client_id, self.endpoint, self.services, self.decisions, self.throttle
                     )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
-                if self.throttle is not None and self.throttle.is_timed:
-                    self.throttle.handled(started)
+                if (throttle := self.throttle) is not None and throttle.is_timed:
+                    now, done = self.ticks(), throttle.billed_until  # `handled`, without its calls
+                    throttle.unbilled_s += now - (started if started > done else done)  # noqa: FURB136
+                    throttle.billed_until = now
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()
                     break

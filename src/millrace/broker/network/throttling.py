@@ -74,8 +74,8 @@ class ClientThrottle:
     """What one connection is charged with, and its silence."""
 
     __slots__ = (
-        "_billed_until",
         "_connection",
+        "_fetch_meter",
         "_fetched",
         "_header_bytes",
         "_is_quick",
@@ -87,10 +87,12 @@ class ClientThrottle:
         "_produced",
         "_requests",
         "_throttling",
-        "_unbilled_s",
         "_working_since",
+        "billed_until",
         "client_id",
+        "fetch_bytes_max",
         "is_timed",
+        "unbilled_s",
         "user",
     )
 
@@ -111,16 +113,21 @@ class ClientThrottle:
         self._produced, self._fetched, self._requests = meters
         self._produce_meter = self._produced[0] if len(self._produced) == 1 else None
         """The only meter of bytes produced, where there is just one."""
+        self._fetch_meter = self._fetched[0] if len(self._fetched) == 1 else None
+        self.fetch_bytes_max: Final = min(
+            (meter.largest_unthrottled for meter in self._fetched), default=None
+        )
+        """The most that a fetch may ask for; None if there is no bound."""
         self._is_quick = len(self._produced) < 2
         # With the byte that says that no tagged fields follow, which all but old versions have.
         self._header_bytes = REQUEST_HEAD_SIZE + len(client_id.encode()) + 1
         self.is_timed = bool(self._requests)
-        """Whether `handled` has to be told of each request."""
+        """Whether the time of each request counts: the connection adds it up."""
         self._owed_ms = 0
         self._owed_quota = ""
-        self._unbilled_s = 0.0
+        self.unbilled_s = 0.0
         """Time spent for requests that have not been answered."""
-        self._billed_until = 0.0
+        self.billed_until = 0.0
         self._working_since: float | None = None
         """Since when a coroutine of the connection has the loop; None while none has."""
         self._mute: asyncio.TimerHandle | None = None
@@ -135,18 +142,21 @@ class ClientThrottle:
             return response
         # Nearly always this is all: there is room for what was produced, and the time is charged with that of
         # the next requests.
-        if (
-            self._is_quick
-            and not self._owed_ms
-            and (not self.is_timed or (self._unbilled_s < UNBILLED_S_MAX and slot.route.is_common))
-            and (
-                not slot.route.is_produce
-                or (meter := self._produce_meter) is None
-                or meter.has_room(slot.stop - slot.body + self._header_bytes, slot.started * 1000)
-            )
-        ):
-            return response
-        return self._charge_all(slot, response)
+        if not self._is_quick or self._owed_ms:
+            return self._charge_all(slot, response)
+        route = slot.route
+        if self.is_timed and (self.unbilled_s >= UNBILLED_S_MAX or not route.is_common):
+            return self._charge_all(slot, response)
+        if route.is_produce and (meter := self._produce_meter) is not None:
+            # As `Meter.has_room` does it, without the call.
+            size_bytes = slot.stop - slot.body + self._header_bytes
+            now_ms = slot.started * 1000
+            if size_bytes > meter.room or now_ms >= meter.sure_until_ms:
+                return self._charge_all(slot, response)
+            meter.room -= size_bytes
+            meter.noted += size_bytes
+            meter.last_ms = now_ms
+        return response
 
     def _charge_all(self, slot: Request, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
         route = slot.route
@@ -185,8 +195,11 @@ class ClientThrottle:
 
         The first bytes after a silence of a whole window always leave, however many they are: a batch that
         is larger than the quota of a window would never reach its consumer else. The silence is longer."""
+        ticks_ms = self._connection.ticks() * 1000
+        if self._fetch_meter is not None and self._fetch_meter.has_room(size_bytes, ticks_ms):
+            return False
         throttle_ms = 0
-        now_ms = round(self._connection.ticks() * 1000)
+        now_ms = round(ticks_ms)
         for meter in self._fetched:
             throttle_ms = max(throttle_ms, meter.record(size_bytes, now_ms))
         if not throttle_ms:
@@ -197,11 +210,6 @@ class ClientThrottle:
         for meter in self._fetched:
             meter.take_back(size_bytes, now_ms)
         return True
-
-    @property
-    def fetch_bytes_max(self) -> float | None:
-        """The most that a fetch may ask for; None if there is no bound."""
-        return min((meter.largest_unthrottled for meter in self._fetched), default=None)
 
     def owe(self, throttle_ms: int, quota: str = CONTROLLER_MUTATION_RATE) -> None:
         """Have the next answer, which is the one that is being made, followed by this silence at least."""
@@ -219,12 +227,11 @@ class ClientThrottle:
 
     # Time.
 
-    def handled(self, started: float) -> None:
-        """A request was handled, as far as that was possible at once."""
-        if self._requests:
-            now = self._connection.ticks()
-            self._unbilled_s += now - max(started, self._billed_until)
-            self._billed_until = now
+    def handled(self, since: float) -> None:
+        """Something was done for the connection from `since` on, as far as that was not billed meanwhile."""
+        now = self._connection.ticks()
+        self.unbilled_s += now - max(since, self.billed_until)
+        self.billed_until = now
 
     def timed(self, work: Awaitable[T]) -> Awaitable[T]:
         """The same work, whose time on the loop is counted. What it waits for costs nobody else anything."""
@@ -241,16 +248,14 @@ class ClientThrottle:
 
     def _charge_time(self, request: Request) -> int:
         if int(request.route.key) in EXEMPT:
-            self._unbilled_s = 0.0
+            self.unbilled_s = 0.0
             return 0
-        now = self._connection.ticks()
         # It is answered while it is handled, or in a step of its coroutine, or by somebody else.
         since = self._working_since if request.has_place else request.started
         if since is not None:
-            self._unbilled_s += now - max(since, self._billed_until)
-            self._billed_until = now
-        spent_s, self._unbilled_s = self._unbilled_s, 0.0
-        now_ms = round(now * 1000)
+            self.handled(since)
+        spent_s, self.unbilled_s = self.unbilled_s, 0.0
+        now_ms = self.now_ms
         return max(meter.record(percentage(spent_s), now_ms) for meter in self._requests)
 
     # Silence.
@@ -353,9 +358,9 @@ class Throttling:
             self._forget(connection)
 
     def knows(self, connection: Connection, client_id: memoryview) -> bool:
-        """A connection says that this is its client id: see that its limits are those that count for it.
-        False if it was ended, because its tenant may have no more."""
-        return client_id == connection.metered_id or self._look_up(connection, bytes(client_id))
+        """A connection says that this is its client id, which is not the one that it was known by: see that
+        its limits are those that count for it. False if it was ended, because its tenant may have no more."""
+        return self._look_up(connection, bytes(client_id))
 
     def connection_rate(self, address: str) -> float | None:
         """How many connections a second may come from there; None if any number."""

@@ -30,18 +30,18 @@ class Meter:
     The rate is judged when it can have come to its bound, and at the end of every sample. In between what is
     recorded is taken from the room that was left, which is the same to the byte and costs less."""
 
-    __slots__ = ("_is_capped", "_last_ms", "_noted", "_rate", "_room", "_sure_until_ms", "_window", "bound")
+    __slots__ = ("_is_capped", "_rate", "_window", "bound", "last_ms", "noted", "room", "sure_until_ms")
 
     def __init__(self, bound: float, *, is_capped: bool, window: Window = KAFKAS_WINDOW) -> None:
         self.bound = bound
         self._is_capped = is_capped
         self._window = window
         self._rate = Rate(window)
-        self._room = 0.0
-        self._noted = 0.0
-        """What was taken from the room and is not yet in the rate, the last of it at `_last_ms`."""
-        self._last_ms = 0.0
-        self._sure_until_ms = 0
+        self.room = 0.0
+        self.noted = 0.0
+        """What was taken from the room and is not yet in the rate, the last of it at `last_ms`."""
+        self.last_ms = 0.0
+        self.sure_until_ms = 0
 
     @property
     def largest_unthrottled(self) -> float:
@@ -50,11 +50,11 @@ class Meter:
 
     def has_room(self, value: float, now_ms: float) -> bool:
         """Whether something is within the bound for sure; if so it is counted."""
-        if value > self._room or now_ms >= self._sure_until_ms:
+        if value > self.room or now_ms >= self.sure_until_ms:
             return False
-        self._room -= value
-        self._noted += value
-        self._last_ms = now_ms
+        self.room -= value
+        self.noted += value
+        self.last_ms = now_ms
         return True
 
     def record(self, value: float, now_ms: int) -> int:
@@ -65,7 +65,7 @@ class Meter:
         rate = self._rate
         rate.record(value, now_ms)
         throttle_ms = rate.throttle_ms(self.bound, now_ms)
-        self._room, self._sure_until_ms = rate.room(self.bound, now_ms)
+        self.room, self.sure_until_ms = rate.room(self.bound, now_ms)
         return bounded_throttle_ms(throttle_ms, self._window) if self._is_capped else throttle_ms
 
     def take_back(self, value: float, now_ms: int) -> None:
@@ -82,7 +82,7 @@ class Meter:
     @property
     def sum(self) -> float:
         """All that counts at present."""
-        return self._rate.sum + self._noted
+        return self._rate.sum + self.noted
 
     def per_second(self, now_ms: int) -> float:
         """The rate of this moment."""
@@ -95,10 +95,10 @@ class Meter:
 
     def _note(self) -> None:
         """Enter into the rate what was noted, and judge anew next time."""
-        if self._noted:
-            self._rate.record(self._noted, int(self._last_ms))
-            self._noted = 0.0
-        self._sure_until_ms = 0
+        if self.noted:
+            self._rate.record(self.noted, int(self.last_ms))
+            self.noted = 0.0
+        self.sure_until_ms = 0
 
 
 class Meters:

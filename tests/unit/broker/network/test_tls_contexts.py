@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from millrace.broker.network.tls_contexts import build_context, load_material, watched_files
+from millrace.broker.network.tls_contexts import DirectSslObject, build_context, load_material, watched_files
 from millrace.security.errors import InvalidTlsMaterial
 from millrace.security.mapping_rules import parse_mapping_rules
 from millrace.security.tls import KeyStore, TlsSettings, TrustStore
@@ -178,3 +178,15 @@ def test_a_file_that_is_another_is_seen(authority: Authority, tmp_path: Path) ->
     assert after != before
     own.file.unlink()
     assert watched_files(settings) != after
+
+
+def test_what_is_called_for_each_record_is_not_a_function_of_python(keys: Path) -> None:
+    context = built(KeyStore(location=str(keys)))
+    made = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    assert isinstance(made, DirectSslObject)
+    for method in (made.read, made.write, made.pending):
+        assert not hasattr(method, "__code__")
+        assert method.__self__ is not made
+    # Whoever waits for bytes is told as before.
+    with pytest.raises(ssl.SSLWantReadError):
+        made.read(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from millrace.broker.network.checks import NONE
@@ -40,12 +41,18 @@ FEATURES_FROM_ZERO: Final = 4
 
 
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if ctx.api_version >= CLIENT_SOFTWARE_FROM and not _is_well_formed(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return _of_this_broker(ctx.api_version)
+
+
+@cache
+def _of_this_broker(version: int) -> ApiVersionsResponse:
+    """Made once: every client asks for it with every connection, before its login. Nobody changes it."""
     # Imported here, since the list holds this handler too.
     from millrace.broker.handlers import APIS
 
-    if ctx.api_version >= CLIENT_SOFTWARE_FROM and not _is_well_formed(request):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return api_versions_response(APIS, ctx.api_version)
+    return api_versions_response(APIS, version)
 
 
 def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO) -> ApiVersionsResponse:
