@@ -172,6 +172,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     group_errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
     group_errors.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
     group_errors.InvalidHeartbeat: ErrorCode.INVALID_REQUEST,
+    group_errors.InvalidTopology: ErrorCode.STREAMS_INVALID_TOPOLOGY,
     InvalidPattern: ErrorCode.INVALID_REGULAR_EXPRESSION,
     group_errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     group_errors.SubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,

@@ -133,3 +133,7 @@ class OffsetMetadataTooLarge(GroupError):
 
 class InvalidHeartbeat(GroupError):
     """A ConsumerGroupHeartbeat that contradicts itself."""
+
+
+class InvalidTopology(GroupError):
+    """No topics can satisfy the topology of a Kafka Streams application."""

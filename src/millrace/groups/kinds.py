@@ -79,10 +79,11 @@ class GroupRules(Protocol):
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
         """The timers of a group that was loaded."""
 
-
-class ConsumerRules(GroupRules, Protocol):
-    """The rules of KIP-848 groups. They also decide on classic commands whose group is a consumer group."""
-
     def refusals(self, group: Group, command: CommitOffsets) -> list[MillraceError | None] | None:
         """For each offset of a commit with an old epoch, why it is refused, or None if it may pass. The
         result is None if all are refused, for the reason that the group gave."""
+        return None
+
+
+class ConsumerRules(GroupRules, Protocol):
+    """The rules of KIP-848 groups. They also decide on classic commands whose group is a consumer group."""

@@ -362,8 +362,8 @@ class GroupMachine:
     def _commit_some(
         self, group: Group, command: CommitOffsets, error: MillraceError, now_ms: int
     ) -> Decision[object]:
-        """Store those offsets of a commit with an old epoch that a consumer group lets pass all the same."""
-        refusals = None if self.consumer_rules is None else self.consumer_rules.refusals(group, command)
+        """Store those offsets of a commit with an old epoch that its group lets pass all the same."""
+        refusals = self._refusals(group, command)
         if refusals is None or None not in refusals:
             return Decision(error=error)
         allowed = [each for each, refusal in zip(command.offsets, refusals, strict=True) if refusal is None]
@@ -375,6 +375,10 @@ class GroupMachine:
         outcomes = iter(found)
         errors = [next(outcomes) if refusal is None else refusal for refusal in refusals]
         return Decision(records=tuple(records), response=OffsetsCommitted(errors))
+
+    def _refusals(self, group: Group, command: CommitOffsets) -> list[MillraceError | None] | None:
+        rules = self._rules_by_group.get(type(group))
+        return None if rules is None else rules.refusals(group, command)
 
     def _commit_in_transaction(self, command: CommitInTransaction, now_ms: int) -> Decision[object]:
         commit_ = command.commit
@@ -400,6 +404,10 @@ class GroupMachine:
         if isinstance(error, RebalanceInProgress):
             return None
         if isinstance(error, StaleMemberEpoch | FencedMemberEpoch):
+            refusals = self._refusals(group, command)
+            if refusals is not None and not any(refusals):
+                # The member had all of these partitions already in the epoch that it still knows.
+                return None
             # TxnOffsetCommit knows no other answer to a wrong epoch.
             return IllegalGeneration(command.group_id, command.generation, current=-1)
         return error

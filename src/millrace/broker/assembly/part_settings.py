@@ -24,6 +24,7 @@ from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import ConsumerSettings
 from millrace.groups.service import OffsetsTopic
 from millrace.groups.share.commands import ShareGroupSettings
+from millrace.groups.streams.commands import StreamsSettings
 from millrace.log.cleaning.cleaner_policy import CleanerConfig
 from millrace.log.directories.directory_settings import DirectorySettings
 from millrace.log.directories.scrubber import ScrubConfig
@@ -369,6 +370,18 @@ def share_group_settings(
         assignment_interval_ms=_group_integer("share.assignment.interval.ms", configs, config),
         size_max=config.integer("group.share.max.size"),
         initialize_retry_ms=config.integer("group.share.initialize.retry.interval.ms"),
+    )
+
+
+def streams_settings(config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SET) -> StreamsSettings:
+    """What counts for a streams group, given what is set for the group itself."""
+    return StreamsSettings(
+        session_timeout_ms=_group_integer("streams.session.timeout.ms", configs, config),
+        heartbeat_interval_ms=_group_integer("streams.heartbeat.interval.ms", configs, config),
+        size_max=config.integer("group.streams.max.size"),
+        standby_count=_group_integer("streams.num.standby.replicas", configs, config),
+        initial_rebalance_delay_ms=_group_integer("streams.initial.rebalance.delay.ms", configs, config),
+        assignment_interval_ms=_group_integer("streams.assignment.interval.ms", configs, config),
     )
 
 

@@ -46,6 +46,7 @@ _BOUNDED_FOR_GROUPS: Final = {
         "partition.max.record.locks",
         "assignment.interval.ms",
     ),
+    "streams": ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
 }
 """What groups of a kind may be given within bounds that are settings as well."""
 
@@ -328,6 +329,16 @@ def _check_groups(config: BrokerConfig) -> None:
                 str(session_ms),
                 f"not longer than group.{kind}.heartbeat.interval.ms, which is {interval_ms}",
             )
+    standby, standby_max = (
+        config.integer(f"group.streams.{what}.standby.replicas") for what in ("num", "max")
+    )
+    if standby > standby_max:
+        raise InvalidConfig(
+            "group.streams.num.standby.replicas",
+            str(standby),
+            "more than group.streams.max.standby.replicas",
+            allowed=f"0 to {standby_max}",
+        )
     sessions, size = (config.integer(f"group.share.max.{what}") for what in ("share.sessions", "size"))
     if sessions < size:
         raise InvalidConfig(

@@ -11,8 +11,8 @@ from millrace.core.ids import TopicId
 from millrace.groups.assignors import ASSIGNORS, GroupAssignment, MemberSpec, Partitions
 from millrace.groups.consumer.commands import ConsumerSettings, RevocationExpired
 from millrace.groups.consumer.group import ConsumerGroup, ResolvedPattern, pattern_tombstone
-from millrace.groups.consumer.member import ConsumerMember, MemberState
-from millrace.groups.consumer.reconciliation import Owned, Reconciliation
+from millrace.groups.consumer.member import ConsumerMember
+from millrace.groups.consumer.reconciliation import Owned, Reconciliation, time_revocation
 from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.effects import Effects
 from millrace.wire.messages import group_records as stored
@@ -54,7 +54,9 @@ class ConsumerChanges:
         )
         target_epoch = group.assignment_epoch
         target = group.target_of(member.member_id)
-        if epoch > target_epoch and self._may_assign(group, now_ms):
+        if epoch > target_epoch and may_assign(
+            group.assigned_at_ms, self._settings().assignment_interval_ms, now_ms
+        ):
             target = self._update_target(group, epoch, members, patterns, out, now_ms)[member.member_id]
             target_epoch = epoch
         return self._reconcile(
@@ -170,11 +172,6 @@ class ConsumerChanges:
         )
         return epoch
 
-    def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
-        since_ms = now_ms - group.assigned_at_ms
-        # A clock that was set back must not keep a group from its assignment.
-        return since_ms < 0 or since_ms >= self._settings().assignment_interval_ms
-
     def _update_target(
         self,
         group: ConsumerGroup,
@@ -212,7 +209,7 @@ class ConsumerChanges:
         self,
         group: ConsumerGroup,
         member: ConsumerMember,
-        reconciliation: Reconciliation,
+        reconciliation: Reconciliation[TopicId, ConsumerMember],
         out: Effects,
         *,
         has_subscription_changed: bool,
@@ -222,13 +219,15 @@ class ConsumerChanges:
             return member
         out.records.append(after.assignment_record(group.group_id))
         if after.classic is None:
-            timer = ("revocation", group.group_id, member.member_id)
-            if after.state is MemberState.UNREVOKED_PARTITIONS:
-                expired = RevocationExpired(group.group_id, member.member_id, after.epoch)
-                out.set_timer(timer, after.rebalance_timeout_ms, expired)
-            else:
-                out.cancel_timer(timer)
+            time_revocation(group.group_id, after, out, RevocationExpired)
         return after
+
+
+def may_assign(assigned_at_ms: int, interval_ms: int, now_ms: int) -> bool:
+    """Whether a group's last assignment is long enough ago for the next one."""
+    since_ms = now_ms - assigned_at_ms
+    # A clock that was set back must not keep a group from its assignment.
+    return since_ms < 0 or since_ms >= interval_ms
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], known: Sequence[str]) -> str:

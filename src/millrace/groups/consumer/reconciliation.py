@@ -7,31 +7,68 @@ partitions up stays in its epoch until it no longer reports them as owned; those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from millrace.core.ids import TopicId
-from millrace.groups.assignors import Partitions
-from millrace.groups.consumer.member import ConsumerMember, EpochsByPartition, MemberState
+from millrace.groups.consumer.member import MemberState
+from millrace.groups.effects import Effects
 from millrace.groups.errors import FencedMemberEpoch
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from _typeshed import SupportsRichComparison
+
+Place = TypeVar("Place", bound="SupportsRichComparison")
+"""What has numbered parts that members own: a topic with its partitions, or tasks of one kind."""
 
 Owned = Sequence[tuple[TopicId, Sequence[int]]] | None
 """What a member says it owns; None if that is the same as before."""
-OwnerOf = Callable[[TopicId, int], str | None]
 
 
-class Reconciliation:
+class Reconciled(Protocol[Place]):
+    """A member on its way to its target. It never changes, but is replaced."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def previous_epoch(self) -> int: ...
+    @property
+    def rebalance_timeout_ms(self) -> int: ...
+    @property
+    def state(self) -> MemberState: ...
+    @property
+    def assigned(self) -> Mapping[Place, Mapping[int, int]]: ...
+    @property
+    def revoking(self) -> Mapping[Place, Mapping[int, int]]: ...
+
+    def with_epoch(
+        self,
+        epoch: int,
+        state: MemberState,
+        assigned: Mapping[Place, Mapping[int, int]],
+        revoking: Mapping[Place, Mapping[int, int]] = ...,
+    ) -> Self: ...
+
+
+Member = TypeVar("Member", bound=Reconciled[Any])
+
+
+class Reconciliation(Generic[Place, Member]):
     """One step of one member towards the target of an epoch."""
 
     def __init__(
         self,
-        member: ConsumerMember,
+        member: Member,
         *,
         target_epoch: int,
-        target: Partitions,
-        owner_of: OwnerOf,
-        owned: Owned,
-        subscribed: frozenset[TopicId],
+        target: Mapping[Place, frozenset[int]],
+        owner_of: Callable[[Place, int], str | None],
+        owned: Sequence[tuple[Place, Sequence[int]]] | None,
+        subscribed: Collection[Place],
     ) -> None:
         self._member = member
         self._target_epoch = target_epoch
@@ -40,7 +77,7 @@ class Reconciliation:
         self._owned = owned
         self._subscribed = subscribed
 
-    def step(self, *, has_subscription_changed: bool) -> ConsumerMember:
+    def step(self, *, has_subscription_changed: bool) -> Member:
         """The member after this step; the same object if it cannot get any further now."""
         member = self._member
         match member.state:
@@ -59,7 +96,7 @@ class Reconciliation:
                     raise FencedMemberEpoch(member.member_id, member.epoch, current=self._target_epoch)
                 return self._approach(self._target_epoch)
 
-    def _still_owns(self, partitions: EpochsByPartition) -> bool:
+    def _still_owns(self, partitions: Mapping[Place, Mapping[int, int]]) -> bool:
         """Whether the member still owns some of these; without a word on that, it has given nothing up."""
         if self._owned is None:
             return True
@@ -67,11 +104,11 @@ class Reconciliation:
             partition in partitions.get(topic, ()) for topic, owned in self._owned for partition in owned
         )
 
-    def _approach(self, epoch: int) -> ConsumerMember:
+    def _approach(self, epoch: int) -> Member:
         member = self._member
-        kept: dict[TopicId, Mapping[int, int]] = {}
-        given_up: dict[TopicId, Mapping[int, int]] = {}
-        gained: dict[TopicId, list[int]] = {}
+        kept: dict[Place, Mapping[int, int]] = {}
+        given_up: dict[Place, Mapping[int, int]] = {}
+        gained: dict[Place, list[int]] = {}
         is_waiting = False
         for topic in sorted({*self._target, *member.assigned}):
             wanted = self._target.get(topic, frozenset()) if topic in self._subscribed else frozenset[int]()
@@ -100,7 +137,7 @@ class Reconciliation:
             return member
         return after
 
-    def _drop_unsubscribed(self) -> ConsumerMember:
+    def _drop_unsubscribed(self) -> Member:
         """Give up what a narrowed subscription does not want, before the next target is known."""
         member = self._member
         kept = {topic: epochs for topic, epochs in member.assigned.items() if topic in self._subscribed}
@@ -112,4 +149,31 @@ class Reconciliation:
             revoking[topic] = {**revoking.get(topic, {}), **epochs}
         if self._still_owns(revoking):
             return member.with_epoch(member.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
-        return replace(member.with_epoch(member.epoch, member.state, kept), revoking=member.revoking)
+        return member.with_epoch(member.epoch, member.state, kept, member.revoking)
+
+
+def check_epoch(
+    member: Reconciled[Place], epoch: int, owned: Sequence[tuple[Place, Sequence[int]]] | None
+) -> None:
+    """Raise FencedMemberEpoch if a member's heartbeat has an epoch that it cannot have."""
+    if epoch == member.epoch:
+        return
+    # The answer with the new epoch may have been lost. Then the member owns no more than that answer left it.
+    has_no_more = owned is not None and all(
+        number in member.assigned.get(place, ()) for place, numbers in owned for number in numbers
+    )
+    if epoch != member.previous_epoch or epoch > member.epoch or not has_no_more:
+        raise FencedMemberEpoch(member.member_id, epoch, current=member.epoch)
+
+
+def time_revocation(
+    group_id: str, member: Reconciled[Place], out: Effects, expiry: Callable[[str, str, int], object]
+) -> None:
+    """Give a member its rebalance time-out to give up what it must, or take the time-out back. `expiry` makes
+    the command for its end, of group, member and epoch."""
+    timer = ("revocation", group_id, member.member_id)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        expired = expiry(group_id, member.member_id, member.epoch)
+        out.set_timer(timer, member.rebalance_timeout_ms, expired)
+    else:
+        out.cancel_timer(timer)

@@ -34,12 +34,11 @@ from millrace.groups.consumer.commands import (
 from millrace.groups.consumer.group import ConsumerGroup, member_tombstones, session_timer
 from millrace.groups.consumer.member import NOTHING_OWNED, ConsumerMember, MemberState
 from millrace.groups.consumer.mixed_groups import MixedGroups
-from millrace.groups.consumer.reconciliation import Owned
+from millrace.groups.consumer.reconciliation import check_epoch
 from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.effects import Effects
 from millrace.groups.errors import (
     FencedInstance,
-    FencedMemberEpoch,
     GroupError,
     GroupFull,
     GroupNotFound,
@@ -333,7 +332,7 @@ class GroupsOfConsumers(ConsumerRules):
             if member is not None and member.member_id != beat.member_id:
                 raise FencedInstance(beat.instance_id, beat.member_id)
         if member is not None and not is_joining:
-            _check_epoch(member, beat.member_epoch, beat.owned)
+            check_epoch(member, beat.member_epoch, beat.owned)
         return group, member
 
     def replace_member(
@@ -475,14 +474,3 @@ def _updated(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
         client_host=beat.client_host,
         classic=None,
     )
-
-
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
-    if epoch == member.epoch:
-        return
-    # The answer with the new epoch may have been lost. Then the member owns no more than that answer left it.
-    has_no_more = owned is not None and all(
-        partition in member.assigned.get(topic, ()) for topic, partitions in owned for partition in partitions
-    )
-    if epoch != member.previous_epoch or epoch > member.epoch or not has_no_more:
-        raise FencedMemberEpoch(member.member_id, epoch, current=member.epoch)

@@ -31,6 +31,11 @@ class ConsumerTopics:
         topic = self._image().topics.get(name)
         return None if topic is None else topic.topic_id
 
+    def partitions_of(self, name: str) -> int | None:
+        """How many partitions a topic has; None if it does not exist."""
+        topic = self._image().topics.get(name)
+        return None if topic is None else len(topic.partitions)
+
     def ids_of(self, names: Iterable[str]) -> frozenset[TopicId]:
         """The ids of those topics that exist."""
         topics = self._image().topics

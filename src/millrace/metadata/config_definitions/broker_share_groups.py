@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millrace.core.durations import iso_duration_ms
+from millrace.metadata.config_definitions.bounded import like_broker, with_bounds
 from millrace.metadata.config_definitions.model import (
     LONG_MAX,
     Check,
@@ -13,7 +14,6 @@ from millrace.metadata.config_definitions.model import (
     OneOf,
     Range,
     Setting,
-    Synonym,
     UpdateMode,
     Value,
 )
@@ -43,51 +43,29 @@ def _is_dead_letter_topic(value: Value) -> bool:
     return not value.startswith("__")
 
 
-def _with_bounds(
-    what: str, doc: str, default: int, low: int, high: int, allowed: Range, deviates: str = ""
-) -> tuple[Setting, ...]:
-    """A broker's value, and the least and the greatest one that a group may be given."""
-    return (
-        Setting(name=f"group.share.{what}", type=_INT, default=default, doc=doc, valid=allowed),
-        Setting(
-            name=f"group.share.min.{what}",
-            type=_INT,
-            default=low,
-            doc=f"The least that a group may be given as share.{what}.",
-            valid=allowed,
-            deviates=deviates,
-        ),
-        Setting(
-            name=f"group.share.max.{what}",
-            type=_INT,
-            default=high,
-            doc=f"The most that a group may be given as share.{what}.",
-            valid=allowed,
-            deviates=deviates,
-        ),
-    )
-
-
 SHARE_GROUP_SETTINGS: Final = (
-    *_with_bounds(
+    *with_bounds(
+        "share",
         "record.lock.duration.ms",
         "How long a member of a share group has for a record before the record goes to another one.",
         30_000,
         _LOCK_MS_MIN,
         _LOCK_MS_MAX,
         Range(_LOCK_MS_MIN, _LOCK_MS_MAX),
-        _WIDER,
+        deviates=_WIDER,
     ),
-    *_with_bounds(
+    *with_bounds(
+        "share",
         "delivery.count.limit",
         "How often a record is delivered to a share group before it is given up.",
         5,
         1,
         _DELIVERIES_MAX,
         Range(1, _DELIVERIES_MAX),
-        _WIDER,
+        deviates=_WIDER,
     ),
-    *_with_bounds(
+    *with_bounds(
+        "share",
         "partition.max.record.locks",
         "How many records of one partition the members of a share group may hold at once, all together.",
         2_000,
@@ -95,7 +73,8 @@ SHARE_GROUP_SETTINGS: Final = (
         4_000,
         Range(100, 10_000),
     ),
-    *_with_bounds(
+    *with_bounds(
+        "share",
         "heartbeat.interval.ms",
         "How often members of share groups send heartbeats. Changes of the assignment travel with them.",
         5_000,
@@ -103,7 +82,8 @@ SHARE_GROUP_SETTINGS: Final = (
         15_000,
         Range(1),
     ),
-    *_with_bounds(
+    *with_bounds(
+        "share",
         "session.timeout.ms",
         "After how long without a heartbeat a member of a share group is taken for dead.",
         45_000,
@@ -111,28 +91,16 @@ SHARE_GROUP_SETTINGS: Final = (
         60_000,
         Range(1),
     ),
-    Setting(
-        name="group.share.assignment.interval.ms",
-        type=_INT,
-        default=1_000,
-        doc="The least time between two assignments of one share group. Many members that join at once cost "
+    *with_bounds(
+        "share",
+        "assignment.interval.ms",
+        "The least time between two assignments of one share group. Many members that join at once cost "
         "few assignments.",
-        valid=Range(0),
+        1_000,
+        0,
+        15_000,
+        Range(0),
         update=UpdateMode.CLUSTER_WIDE,
-    ),
-    Setting(
-        name="group.share.min.assignment.interval.ms",
-        type=_INT,
-        default=0,
-        doc="The least that a group may be given as share.assignment.interval.ms.",
-        valid=Range(0),
-    ),
-    Setting(
-        name="group.share.max.assignment.interval.ms",
-        type=_INT,
-        default=15_000,
-        doc="The most that a group may be given as share.assignment.interval.ms.",
-        valid=Range(0),
     ),
     Setting(
         name="group.share.assignors",
@@ -164,47 +132,44 @@ SHARE_GROUP_SETTINGS: Final = (
     ),
 )
 
-
-def _like_broker(what: str, doc: str, default: int, allowed: Range) -> Setting:
-    return Setting(
-        name=f"share.{what}",
-        type=_INT,
-        default=default,
-        doc=doc,
-        valid=allowed,
-        synonyms=(Synonym(f"group.share.{what}"),),
-    )
-
-
 _OF_KAFKA: Final = (
-    _like_broker(
+    like_broker(
+        "share",
         "record.lock.duration.ms",
         "How long a member has for a record before the record goes to another one.",
         30_000,
         Range(_LOCK_MS_MIN, _LOCK_MS_MAX),
     ),
-    _like_broker(
+    like_broker(
+        "share",
         "delivery.count.limit",
         "How often a record is delivered before it is given up.",
         5,
         Range(1, _DELIVERIES_MAX),
     ),
-    _like_broker(
+    like_broker(
+        "share",
         "partition.max.record.locks",
         "How many records of one partition all members together may hold at once.",
         2_000,
         Range(100, 10_000),
     ),
-    _like_broker(
-        "heartbeat.interval.ms", "How often the members of this share group send heartbeats.", 5_000, Range(1)
+    like_broker(
+        "share",
+        "heartbeat.interval.ms",
+        "How often the members of this share group send heartbeats.",
+        5_000,
+        Range(1),
     ),
-    _like_broker(
+    like_broker(
+        "share",
         "session.timeout.ms",
         "After how long without a heartbeat a member of this share group is taken for dead.",
         45_000,
         Range(1),
     ),
-    _like_broker(
+    like_broker(
+        "share",
         "assignment.interval.ms",
         "The least time between two assignments of this share group.",
         1_000,

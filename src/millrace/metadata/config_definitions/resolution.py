@@ -29,7 +29,7 @@ from millrace.metadata.config_definitions.throttled_replicas import (
 )
 from millrace.metadata.errors import InvalidConfig
 
-_KINDS_WITH_SESSIONS: Final = ("consumer", "share")
+_KINDS_WITH_SESSIONS: Final = ("consumer", "share", "streams")
 NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -150,6 +150,14 @@ def check_group_configs(configs: Mapping[str, str], layers: BrokerLayers) -> Non
             high = _integer(broker_value(f"group.{kind}.max.{what}", layers))
             if not low <= _integer(value) <= high:
                 raise InvalidConfig(name, text, "not allowed", allowed=f"{low} to {high}")
+    standby_max = _integer(broker_value("group.streams.max.standby.replicas", layers))
+    if _integer(group_value("streams.num.standby.replicas", configs, layers)) > standby_max:
+        raise InvalidConfig(
+            "streams.num.standby.replicas",
+            configs.get("streams.num.standby.replicas"),
+            "not allowed",
+            allowed=f"0 to {standby_max}",
+        )
     for kind in _KINDS_WITH_SESSIONS:
         session_ms = _integer(group_value(f"{kind}.session.timeout.ms", configs, layers))
         heartbeat_ms = _integer(group_value(f"{kind}.heartbeat.interval.ms", configs, layers))

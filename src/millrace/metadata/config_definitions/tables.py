@@ -22,6 +22,10 @@ from millrace.metadata.config_definitions.broker_share_groups import (
     SHARE_OWN_SETTINGS,
 )
 from millrace.metadata.config_definitions.broker_share_state import SHARE_STATE_SETTINGS
+from millrace.metadata.config_definitions.broker_streams_groups import (
+    STREAMS_GROUP_SETTINGS,
+    STREAMS_OWN_SETTINGS,
+)
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import Setting
 from millrace.metadata.config_definitions.topic import OWN_TOPIC_SETTINGS
@@ -46,6 +50,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         + GROUP_SETTINGS
         + CONSUMER_GROUP_SETTINGS
         + SHARE_GROUP_SETTINGS
+        + STREAMS_GROUP_SETTINGS
         + TRANSACTION_SETTINGS
         + SHARE_STATE_SETTINGS
         + REPLICATION_SETTINGS
@@ -56,7 +61,11 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
     )
 }
 
-GROUP_OWN_SETTINGS: Final[dict[str, Setting]] = {**CONSUMER_OWN_SETTINGS, **SHARE_OWN_SETTINGS}
+GROUP_OWN_SETTINGS: Final[dict[str, Setting]] = {
+    **CONSUMER_OWN_SETTINGS,
+    **SHARE_OWN_SETTINGS,
+    **STREAMS_OWN_SETTINGS,
+}
 """What can be set for one group, whether it exists yet or not."""
 
 TOPIC_SETTINGS: Final[dict[str, Setting]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.metadata.config_definitions.model import INT_MAX, LONG_MAX, Setting, Synonym
+from millrace.metadata.config_definitions.model import LONG_MAX, Setting, Synonym
 from millrace.metadata.config_definitions.without_effect_model import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -31,22 +31,6 @@ FEATURES_WITHOUT_EFFECT: Final[tuple[Setting, ...]] = (
     *because(
         "the state of share groups is kept in the one way that there is",
         Row("group.share.persister.class.name", STRING, _SHARE_PERSISTER),
-    ),
-    *because(
-        "there are no groups of the streams protocol here; Kafka Streams uses the classic one",
-        Row("group.streams.assignment.interval.ms", INT, 1000, low=0, update=CLUSTER_WIDE),
-        Row("group.streams.heartbeat.interval.ms", INT, 5000, low=1),
-        Row("group.streams.initial.rebalance.delay.ms", INT, 3000, low=0),
-        Row("group.streams.max.assignment.interval.ms", INT, 15_000, low=0),
-        Row("group.streams.max.heartbeat.interval.ms", INT, 15_000, low=1),
-        Row("group.streams.max.session.timeout.ms", INT, 60_000, low=1),
-        Row("group.streams.max.size", INT, INT_MAX, low=1),
-        Row("group.streams.max.standby.replicas", INT, 2, low=0),
-        Row("group.streams.min.assignment.interval.ms", INT, 0, low=0),
-        Row("group.streams.min.heartbeat.interval.ms", INT, 5000, low=1),
-        Row("group.streams.min.session.timeout.ms", INT, 45_000, low=1),
-        Row("group.streams.num.standby.replicas", INT, 0, low=0),
-        Row("group.streams.session.timeout.ms", INT, 45_000, low=1),
     ),
     *because(
         "all segments are on the broker's own disks",

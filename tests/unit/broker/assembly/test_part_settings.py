@@ -11,6 +11,7 @@ import pytest
 from millrace.broker.assembly import part_settings
 from millrace.broker.config.config import load
 from millrace.groups.share.commands import ShareGroupSettings
+from millrace.groups.streams.commands import StreamsSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.store.etcd_calls import EtcdSettings
 from millrace.queues.settings import ShareSettings
@@ -110,3 +111,12 @@ def test_a_share_group_has_its_own_values_before_those_of_the_broker() -> None:
 def test_settings_of_share_groups_have_the_same_defaults_in_the_table_and_in_the_code() -> None:
     assert part_settings.share_settings(load(None, {}, {})) == ShareSettings()
     assert part_settings.share_group_settings(load(None, {}, {})) == ShareGroupSettings()
+
+
+def test_a_streams_group_has_its_own_values_before_those_of_the_broker() -> None:
+    config = load(None, {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.max.size": "9"}, {})
+    configs = {"streams.num.standby.replicas": "2", "streams.heartbeat.interval.ms": "6000"}
+    assert part_settings.streams_settings(config, configs) == StreamsSettings(
+        heartbeat_interval_ms=6_000, size_max=9, standby_count=2, initial_rebalance_delay_ms=0
+    )
+    assert part_settings.streams_settings(load(None, {}, {})) == StreamsSettings()

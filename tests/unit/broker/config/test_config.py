@@ -150,6 +150,8 @@ def test_named_listeners_and_ipv6_addresses() -> None:
         ({"group.consumer.assignors": "uniform,sticky"}, "each at most once"),
         ({"group.consumer.assignors": ""}, "each at most once"),
         ({"group.share.max.delivery.count.limit": "4"}, "allowed: 1 to 4"),
+        ({"group.streams.session.timeout.ms": "70000"}, "allowed: 45000 to 60000"),
+        ({"group.streams.num.standby.replicas": "3"}, "allowed: 0 to 2"),
         ({"group.share.max.share.sessions": "100"}, r"less than group\.share\.max\.size, which is 200"),
     ],
 )

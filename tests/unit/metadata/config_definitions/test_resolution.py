@@ -215,9 +215,13 @@ def test_a_session_must_be_longer_than_the_interval_of_its_heartbeats() -> None:
         ({"share.dlq.breaker.ratio": "1.1"}, "0 to 1"),
         ({"errors.deadletterqueue.topic.name": "__dead"}, "does not begin with __"),
         ({"share.retry.backoff.ms": "300001"}, r"larger than share\.retry\.backoff\.max\.ms"),
+        ({"streams.session.timeout.ms": "44999"}, "45000 to 60000"),
+        ({"streams.assignment.interval.ms": "15001"}, "0 to 15000"),
+        ({"streams.num.standby.replicas": "3"}, "0 to 2"),
+        ({"streams.initial.rebalance.delay.ms": "-1"}, "at least 0"),
     ],
 )
-def test_a_share_group_may_not_be_given(configs: dict[str, str], why: str) -> None:
+def test_a_share_or_streams_group_may_not_be_given(configs: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
         check_group_configs(configs, BrokerLayers())
 

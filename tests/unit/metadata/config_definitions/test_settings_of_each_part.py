@@ -22,6 +22,7 @@ from millrace.metadata.config_definitions.broker_security import SECURITY_SETTIN
 from millrace.metadata.config_definitions.broker_server import SERVER_SETTINGS
 from millrace.metadata.config_definitions.broker_share_groups import SHARE_GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_share_state import SHARE_STATE_SETTINGS
+from millrace.metadata.config_definitions.broker_streams_groups import STREAMS_GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_transactions import TRANSACTION_SETTINGS
 from millrace.metadata.config_definitions.model import ConfigType, Importance, Setting, UpdateMode
 from millrace.metadata.config_definitions.tables import BROKER_SETTINGS, GROUP_OWN_SETTINGS, TOPIC_SETTINGS
@@ -46,6 +47,7 @@ WITH_EFFECT = (
     *SECURITY_SETTINGS,
     *SERVER_SETTINGS,
     *SHARE_GROUP_SETTINGS,
+    *STREAMS_GROUP_SETTINGS,
     *QUOTA_SETTINGS,
     *CONNECTION_SETTINGS,
     *TRANSACTION_SETTINGS,
@@ -125,6 +127,11 @@ def test_a_default_for_topics_is_allowed_for_topics(setting: Setting) -> None:
                 "assignment.interval.ms",
             )
         ),
+        *(
+            (f"group.streams.min.{what}", f"group.streams.{what}", f"group.streams.max.{what}")
+            for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+        ),
+        ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas", None),
         ("group.share.max.size", "group.share.max.share.sessions", None),
     ],
 )
