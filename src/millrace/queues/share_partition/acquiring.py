@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from millrace.queues.share_partition.isolation import isolation_begins_at, part_size
+from millrace.queues.share_partition.key_order import KeyOrder
 from millrace.queues.share_partition.model import AcquireMode, RecordState
 from millrace.queues.share_partition.runs import ARCHIVED, FRESH, Mark
 from millrace.queues.share_partition.window import Window
@@ -62,9 +64,9 @@ def take(
         if last >= window.runs.end:
             window.append(last, FRESH)
         if first > range_first:
-            _archive(window, taking, range_first, first - 1)
+            taking.archived.extend(archive(window, range_first, first - 1))
         if span.is_aborted:
-            _archive(window, taking, first, last)
+            taking.archived.extend(archive(window, first, last))
             continue
         is_expired = 0 <= span.max_timestamp_ms < wish.oldest_ms
         taking.borders.append(first)
@@ -92,6 +94,61 @@ def take(
         if left <= 0:
             return taking
     return taking
+
+
+def take_keyed(
+    window: Window,
+    keys: KeyOrder,
+    spans: Sequence[BatchSpan],
+    ranges: Sequence[tuple[int, int]],
+    wish: Wish,
+    delivery_limit: int,
+) -> Taking:
+    """The same for a group that wants the records of a key one after another: at most one of each, never more
+    than are wished for, and only of batches whose keys are known."""
+    taking = Taking([], [], [], [])
+    firsts: list[int] = []
+    lasts: list[int] = []
+    for range_first, range_last, span in _overlaps(spans, ranges):
+        if span.last_offset >= keys.known_end:
+            break
+        first, last = max(span.first_offset, range_first), min(span.last_offset, range_last)
+        if first > range_first:
+            taking.archived.extend(archive(window, range_first, first - 1))
+        if span.is_aborted:
+            taking.archived.extend(archive(window, first, last))
+        elif 0 <= span.max_timestamp_ms < wish.oldest_ms:
+            taking.expired.extend(
+                piece
+                for piece in window.runs.pieces(first, last)
+                if piece[2].state is _AVAILABLE and not piece[2].token and not piece[2].until_ms
+            )
+        else:
+            taking.borders.append(first)
+            firsts.append(first)
+            lasts.append(last)
+    isolates_from = isolation_begins_at(delivery_limit)
+    for offset in keys.ready(wish.records_max):
+        index = bisect_right(firsts, offset) - 1
+        if index < 0 or offset > lasts[index]:
+            continue
+        mark = window.runs.marks[window.runs.index(offset)]
+        if mark.delivery_count >= isolates_from:
+            if not taking.pieces:
+                taking.pieces.append((offset, offset, mark))
+            break
+        _add(taking.pieces, offset, offset, mark)
+    return taking
+
+
+def archive(window: Window, first: int, last: int) -> list[tuple[int, int]]:
+    """Archive what is available of a range, and say what that was."""
+    archived = []
+    for piece_first, piece_last, mark in window.runs.pieces(first, last):
+        if mark.state is _AVAILABLE and not mark.token:
+            window.turn(piece_first, piece_last, mark, ARCHIVED)
+            archived.append((piece_first, piece_last))
+    return archived
 
 
 def cut(taking: Taking, batch_size: int) -> list[tuple[int, int, Mark]]:
@@ -140,13 +197,6 @@ def _take_part(window: Window, taking: Taking, first: int, last: int, delivery_l
         elif mark.size != size or mark.delivery_count >= delivery_limit - 1:
             return
         taking.pieces.append((piece_first, piece_last, mark))
-
-
-def _archive(window: Window, taking: Taking, first: int, last: int) -> None:
-    for piece_first, piece_last, mark in window.runs.pieces(first, last):
-        if mark.state is _AVAILABLE and not mark.token:
-            window.turn(piece_first, piece_last, mark, ARCHIVED)
-            taking.archived.append((piece_first, piece_last))
 
 
 def _add(pieces: list[tuple[int, int, Mark]], first: int, last: int, mark: Mark) -> None:

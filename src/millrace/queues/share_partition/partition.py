@@ -12,13 +12,14 @@ not be stored goes with the next delta.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from millrace.core.errors import MillraceError
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.acknowledging import AckRange, held_pieces
-from millrace.queues.share_partition.acquiring import BatchSpan, Wish, cut, take
+from millrace.queues.share_partition.acquiring import BatchSpan, Wish, archive, cut, take, take_keyed
 from millrace.queues.share_partition.breaker import Breaker
 from millrace.queues.share_partition.changes import (
     NO_CHANGE,
@@ -29,6 +30,7 @@ from millrace.queues.share_partition.changes import (
     DeadLetterCause,
 )
 from millrace.queues.share_partition.endings import Endings, given_back
+from millrace.queues.share_partition.key_order import KEYED_RECORDS_MAX, KeyOrder
 from millrace.queues.share_partition.ledger import Ledger, Range
 from millrace.queues.share_partition.model import (
     AcknowledgeType,
@@ -66,6 +68,7 @@ class SharePartition:
         self._ledger = Ledger(self._window)
         self._breaker: Breaker | None = None
         self._looked_ms = 0
+        self.settings = settings
 
     @property
     def settings(self) -> ShareSettings:
@@ -74,6 +77,11 @@ class SharePartition:
     @settings.setter
     def settings(self, settings: ShareSettings) -> None:
         self._endings.settings = settings
+        window = self._window
+        if not settings.is_ordered_by_key:
+            window.keys = None
+        elif window.keys is None:
+            window.keys = KeyOrder(window.runs, window.start)
 
     @property
     def start_offset(self) -> int:
@@ -130,6 +138,8 @@ class SharePartition:
         window = self._window
         runs = window.runs
         ranges: list[Range] = []
+        if window.keys is not None:
+            return self._keyed_candidates(window.keys, limit_offset, wanted)
         for index in range(runs.index(window.ready_from), len(runs)):
             mark = runs.marks[index]
             if mark.state is not _AVAILABLE or mark.token or mark.until_ms:
@@ -150,6 +160,34 @@ class SharePartition:
             _add(ranges, end, limit - 1)
         return ranges
 
+    def unlearned(self, spans: Sequence[BatchSpan]) -> Sequence[BatchSpan]:
+        """The batches, in order, whose keys have to be learned before their records can be acquired."""
+        keys = self._window.keys
+        if keys is None:
+            return ()
+        room = KEYED_RECORDS_MAX - keys.records
+        wanted: list[BatchSpan] = []
+        for span in spans:
+            if span.last_offset < keys.known_end or (room <= 0 and keys.records):
+                continue
+            wanted.append(span)
+            room -= span.last_offset - span.first_offset + 1
+        return wanted
+
+    def learn_keys(self, first_offset: int, hashes: array[int]) -> None:
+        """Learn the keys of a batch: the hash of each of its offsets, `NO_KEY` where there is none. What lies
+        between it and the batch before it was compacted away."""
+        window, last_offset = self._window, first_offset + len(hashes) - 1
+        keys = window.keys
+        # While they were computed somebody else may have come with them, or nobody may want them any more.
+        if keys is None or last_offset < keys.known_end:
+            return
+        if last_offset >= window.runs.end:
+            window.append(last_offset, FRESH)
+        self._ledger.keep(archive(window, keys.known_end, first_offset - 1))
+        keys.learn(first_offset, hashes)
+        window.trim()
+
     def acquire(
         self,
         member_id: str,
@@ -168,7 +206,10 @@ class SharePartition:
         settings, window = self.settings, self._window
         oldest_ms = now_ms - settings.record_max_age_ms if settings.record_max_age_ms else 0
         wish = Wish(wanted, mode, oldest_ms)
-        taking = take(window, spans, ranges, wish, settings.delivery_count_limit)
+        if window.keys is None:
+            taking = take(window, spans, ranges, wish, settings.delivery_count_limit)
+        else:
+            taking = take_keyed(window, window.keys, spans, ranges, wish, settings.delivery_count_limit)
         pieces = cut(taking, batch_size) if mode is AcquireMode.BATCH_OPTIMIZED else taking.pieces
         until_ms = now_ms + settings.lock_duration_ms
         acquired: list[AcquiredRun] = []
@@ -188,7 +229,7 @@ class SharePartition:
                     for first, last, mark in taking.expired
                 ]
             )
-        window.runs.cut_end(FRESH)
+        window.cut_untouched()
         return Acquisition(acquired, change)
 
     def acknowledge(self, member_id: str, ranges: Sequence[AckRange], now_ms: int) -> Change | MillraceError:
@@ -235,7 +276,7 @@ class SharePartition:
             return self._end_deliveries(held, now_ms)
         for first, last, mark in held:
             window.turn(first, last, mark, given_back(mark))
-        runs.cut_end(FRESH)
+        window.cut_untouched()
         return Change(wakes=True)
 
     def expire(self, now_ms: int) -> Change:
@@ -319,7 +360,7 @@ class SharePartition:
                 window.turn(first, last, mark, new)
         start = window.start
         window.trim()
-        window.runs.cut_end(FRESH)
+        window.cut_untouched()
         # A start that moves may have been what kept others from the log.
         wakes = wakes or window.start != start
         if ended:
@@ -336,6 +377,19 @@ class SharePartition:
         if settings.member_record_locks_max:
             room = min(room, settings.member_record_locks_max - self._window.held.get(member_id, 0))
         return room
+
+    def _keyed_candidates(self, keys: KeyOrder, limit_offset: int, wanted: int) -> Sequence[Range]:
+        window = self._window
+        ranges: list[Range] = []
+        ready = keys.ready(wanted)
+        for offset in ready:
+            if offset < limit_offset:
+                _add(ranges, offset, offset)
+        limit = min(limit_offset, window.start + SPAN_MAX)
+        has_room = keys.records < KEYED_RECORDS_MAX and len(window.runs) < RUNS_MAX
+        if len(ready) < wanted and keys.known_end < limit and has_room:
+            _add(ranges, keys.known_end, limit - 1)
+        return ranges
 
     def _end_deliveries(self, held: Iterable[tuple[int, int, Mark]], now_ms: int) -> Change:
         """Take records from members that did not say what has become of them."""

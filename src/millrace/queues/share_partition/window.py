@@ -4,6 +4,7 @@ over them that decide what may be delivered."""
 from __future__ import annotations
 
 from millrace.queues.share_partition.changes import DeadLetterCause
+from millrace.queues.share_partition.key_order import KeyOrder
 from millrace.queues.share_partition.model import RecordState, StateBatch, StoredState
 from millrace.queues.share_partition.runs import ACKNOWLEDGED, ARCHIVED, FRESH, Mark, Runs
 
@@ -17,11 +18,13 @@ _ARCHIVED = RecordState.ARCHIVED
 class Window:
     """Runs, and how many of their records are in which state."""
 
-    __slots__ = ("acquired", "archiving", "complete", "deadline_ms", "held", "ready_from", "runs")
+    __slots__ = ("acquired", "archiving", "complete", "deadline_ms", "held", "keys", "ready_from", "runs")
 
     def __init__(self, stored: StoredState, delivery_limit: int) -> None:
         assert stored.start_offset >= 0, "whoever loads a share partition decides where it begins"
         self.runs = Runs(stored.start_offset)
+        self.keys: KeyOrder | None = None
+        """Only if the group wants the records of a key in order."""
         self.acquired = 0
         self.held: dict[str, int] = {}
         """How many records each member has acquired."""
@@ -39,7 +42,7 @@ class Window:
                 self.append(batch.first_offset - 1, FRESH)
             self.append(batch.last_offset, _mark_of(batch, delivery_limit))
         self.trim()
-        self.runs.cut_end(FRESH)
+        self.cut_untouched()
 
     @property
     def start(self) -> int:
@@ -60,6 +63,8 @@ class Window:
             self.ready_from = first
         self.wait_until(new)
         self.runs.paint(first, last, new)
+        if self.keys is not None:
+            self.keys.turned(first, last, new)
 
     def wait_until(self, mark: Mark) -> None:
         """See to it that the end of a lock or of a wait is looked at."""
@@ -76,13 +81,28 @@ class Window:
             end = firsts[index] if index < size else self.runs.end
             self.complete -= end - firsts[0]
             self.runs.cut_below(end)
+            if self.keys is not None:
+                self.keys.cut_below(end)
 
     def cut_below(self, offset: int) -> None:
         """Forget all below an offset, whatever has become of it."""
         for first, last, mark in list(self.runs.pieces(0, offset - 1)):
-            self._count(mark, first - last - 1)
+            if self.keys is None:
+                self._count(mark, first - last - 1)
+            else:
+                # What waits behind lost records in their chains has to be found.
+                self.turn(first, last, mark, ARCHIVED)
+                self._count(ARCHIVED, first - last - 1)
         self.runs.cut_below(offset)
+        if self.keys is not None:
+            self.keys.cut_below(offset)
         self.ready_from = max(self.ready_from, offset)
+
+    def cut_untouched(self) -> None:
+        """Let records at the end that are as if nobody had ever had them be untouched log again."""
+        # Their keys would have to be learned again.
+        if self.keys is None:
+            self.runs.cut_end(FRESH)
 
     def start_once_stored(self, token: int) -> int:
         """Where the window will begin once this write is stored and no other one is."""

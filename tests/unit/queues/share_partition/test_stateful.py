@@ -8,6 +8,7 @@ what is stored gives the same runs (h).
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -79,6 +80,8 @@ class Store:
 
 
 class Model(RuleBasedStateMachine):
+    is_ordered_by_key = False
+
     @initialize(
         limit=st.integers(1, 6),
         has_dead_letters=st.booleans(),
@@ -95,6 +98,7 @@ class Model(RuleBasedStateMachine):
             retry_backoff_ms=backoff_ms,
             retry_backoff_max_ms=120,
             counts_failures_only=failures_only,
+            is_ordered_by_key=self.is_ordered_by_key,
         )
         self.limit_highest = limit
         self.now_ms = 1_000
@@ -150,6 +154,9 @@ class Model(RuleBasedStateMachine):
             for span in self.spans
             if any(span.first_offset <= last and span.last_offset >= first for first, last in ranges)
         ]
+        for span in self.partition.unlearned(spans):
+            hashes = array("q", map(_key, range(span.first_offset, span.last_offset + 1)))
+            self.partition.learn_keys(span.first_offset, hashes)
         acquired = self.partition.acquire(
             member,
             spans,
@@ -163,7 +170,8 @@ class Model(RuleBasedStateMachine):
         batched = [
             offset for span in self.spans if not span.is_aborted for offset in range(span[0], span[1] + 1)
         ]
-        if room > 0 and any(self.cells[offset].is_ready for offset in batched if offset >= self.start):
+        could_go = [offset for offset in batched if offset >= self.start and self.cells[offset].is_ready]
+        if room > 0 and any(self._is_first_of_its_key(offset) for offset in could_go):
             assert acquired.runs, "(e) somebody could have had a record"
         self._archive_missing(ranges, spans)
         taken = 0
@@ -171,6 +179,7 @@ class Model(RuleBasedStateMachine):
             for offset in range(run.first_offset, run.last_offset + 1):
                 cell = self.cells[offset]
                 assert cell.is_ready, f"(a) {offset} was not available: {cell}"
+                assert self._is_first_of_its_key(offset), f"{offset} overtook another of its key"
                 assert offset not in self.answered, f"(b) {offset} was acknowledged"
                 assert run.delivery_count == cell.count + 1, f"(d) {offset}: {run} after {cell}"
                 assert run.delivery_count <= self.limit_highest, f"(d) {offset}: {run}"
@@ -424,6 +433,18 @@ class Model(RuleBasedStateMachine):
             self.writes.append((change, ""))
         self.letters += [letter[:2] for letter in change.dead_letters]
 
+    def _is_first_of_its_key(self, offset: int) -> bool:
+        key = _key(offset)
+        if not self.is_ordered_by_key or not key:
+            return True
+        aborted = {offset for span in self.spans if span.is_aborted for offset in range(span[0], span[1] + 1)}
+        return not any(
+            _key(other) == key
+            and (self.cells[other].state in (AVAILABLE, ACQUIRED) or self.cells[other].token)
+            and other not in aborted
+            for other in range(self.start, offset)
+        )
+
     def _held(self, members: object) -> int:
         return sum(
             cell.state is ACQUIRED and not cell.token and cell.owner in members  # type: ignore[operator]
@@ -443,5 +464,16 @@ class Model(RuleBasedStateMachine):
         return next(mark.state for _, _, mark in self.partition._window.runs.pieces(offset, offset))
 
 
-Model.TestCase.settings = hypothesis_settings(max_examples=300, stateful_step_count=50, deadline=None)
+class OrderedModel(Model):
+    is_ordered_by_key = True
+
+
+def _key(offset: int) -> int:
+    """A few keys, and every fourth record without one."""
+    return offset * 7 % 11 % 4
+
+
+Model.TestCase.settings = hypothesis_settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestModel = Model.TestCase
+OrderedModel.TestCase.settings = Model.TestCase.settings
+TestOrderedModel = OrderedModel.TestCase
