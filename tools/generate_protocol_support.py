@@ -57,7 +57,7 @@ NOTES: Final[dict[int, str]] = {
 
 # Why an API is left out, by API key; all keys of one family share their reason.
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
-    ("share groups are not part of this version", (76, 77, 78, 79, 90, 91, 92)),
+    ("share groups are not part of this version", (76, 77, 90, 91, 92)),
     ("Kafka Streams groups are not part of this version", (88, 89)),
     ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),

@@ -20,6 +20,7 @@ from millrace.wire.messages import (
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
+    share_fetch,
     write_share_group_state,
 )
 from millrace.wire.messages import describe_producers as producers
@@ -117,6 +118,8 @@ from millrace.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from millrace.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from millrace.wire.messages.share_fetch import ShareFetchRequest
 from millrace.wire.messages.sync_group import SyncGroupRequest
 from millrace.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -234,6 +237,20 @@ def _fetch(topic_id: bytes, *, name: str = "", replica_id: int = -1) -> FetchReq
         request.replica_id = replica_id
         request.replica_state = ReplicaState(replica_id=replica_id, replica_epoch=1)
     return request
+
+
+def _share_fetch(topic_id: bytes) -> ShareFetchRequest:
+    topic = share_fetch.FetchTopic(
+        topic_id=topic_id, partitions=[share_fetch.FetchPartition(partition_index=0)]
+    )
+    return ShareFetchRequest(
+        group_id=GROUP, member_id="m", max_bytes=1 << 20, max_records=1, batch_size=1, topics=[topic]
+    )
+
+
+def _share_acknowledge() -> ShareAcknowledgeRequest:
+    # Without a session: who may is told that there is none.
+    return ShareAcknowledgeRequest(group_id=GROUP, member_id="other", share_session_epoch=1)
 
 
 def _metadata(*names: str, topic_id: bytes = NO_ID, is_all: bool = False) -> MetadataRequest:
@@ -574,6 +591,8 @@ def _group_cases() -> Iterator[Case]:
         lambda _: _consumer_beat(TOPIC),
         ((GX(R), TX(D)),),
     )
+    yield Case("share fetch", key.SHARE_FETCH, 2, _share_fetch, ((GX(R), TX(R)),))
+    yield Case("share acknowledge", key.SHARE_ACKNOWLEDGE, 2, lambda _: _share_acknowledge(), ((GX(R),),))
     yield Case(
         "consumer describe",
         key.CONSUMER_GROUP_DESCRIBE,

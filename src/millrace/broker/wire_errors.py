@@ -11,7 +11,7 @@ from millrace.broker.network.fetch_sessions import (
     SessionNotFound,
     SessionTopicIdsDiffer,
 )
-from millrace.broker.queues import share_sessions
+from millrace.broker.queues import live_share, share_sessions
 from millrace.broker.queues.persister import StateWriteTimedOut
 from millrace.broker.replication.peers import PeerUnreachable
 from millrace.broker.replication.replica_sessions import SessionRefused
@@ -50,6 +50,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     SessionNotFound: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     InvalidSessionEpoch: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     SessionTopicIdsDiffer: ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    live_share.ShareFenced: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     share_sessions.ShareSessionNotFound: ErrorCode.SHARE_SESSION_NOT_FOUND,
     share_sessions.InvalidShareSessionEpoch: ErrorCode.INVALID_SHARE_SESSION_EPOCH,
     share_sessions.ShareSessionLimitReached: ErrorCode.SHARE_SESSION_LIMIT_REACHED,

@@ -58,6 +58,8 @@ class PartitionAsked(NamedTuple):
 
 
 class ShareFetchRequest(NamedTuple):
+    """A request of either version. Fields that the version lacks have the defaults of the protocol."""
+
     group_id: str | None
     member_id: str | None
     session_epoch: int
@@ -73,6 +75,8 @@ class ShareFetchRequest(NamedTuple):
 
 
 class ShareAcknowledgeRequest(NamedTuple):
+    """A request of either version."""
+
     group_id: str | None
     member_id: str | None
     session_epoch: int

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from millrace.broker.assembly import part_settings
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.ground import Ground
+from millrace.broker.assembly.queues import start_shares
 from millrace.broker.internal_appends import InternalAppends
 from millrace.broker.queues.persister import Persister, StatePersister
+from millrace.broker.queues.share_partitions import SharePartitions
 from millrace.broker.replication.local_replicas import LocalReplicas
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
@@ -32,6 +34,7 @@ class Coordinators:
     share_state: ShareState
     persister: Persister
     """Where this broker's share partitions keep their state, whoever coordinates it."""
+    shares: SharePartitions
 
     def stop(self) -> None:
         """Let nobody wait any longer: members that wait for others to join would keep their connections
@@ -82,7 +85,8 @@ def start_coordinators(
         peers=None if neighbours is None else neighbours.replication.peers,
     )
     replicas.subscribe(share_state.runtime.leadership_changed)
-    return Coordinators(groups, transactions, markers, producer_ids, appends, share_state, persister)
+    shares = start_shares(ground, metadata, replicas, persister)
+    return Coordinators(groups, transactions, markers, producer_ids, appends, share_state, persister, shares)
 
 
 def _build_share_state(ground: Ground, metadata: Metadata, partitions: Partitions) -> ShareState:

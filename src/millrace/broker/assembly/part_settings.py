@@ -28,7 +28,7 @@ from millrace.groups.streams.commands import StreamsSettings
 from millrace.log.cleaning.cleaner_policy import CleanerConfig
 from millrace.log.directories.directory_settings import DirectorySettings
 from millrace.log.directories.scrubber import ScrubConfig
-from millrace.metadata.config_definitions import group_value, listener_value
+from millrace.metadata.config_definitions import group_value, listener_value, topic_value
 from millrace.metadata.config_definitions.listener_settings import names_for
 from millrace.metadata.config_definitions.model import INT_MAX
 from millrace.metadata.config_definitions.resolution import NOTHING_SET
@@ -411,6 +411,13 @@ def share_settings(config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SE
         breaker_ratio=float(value("share.dlq.breaker.ratio")),
         breaker_window_ms=value("share.dlq.breaker.window.ms"),
     )
+
+
+def queue_priority(config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SET) -> int:
+    """How urgent a topic's records are to share consumers, given what is set for the topic itself."""
+    value = topic_value("queue.priority", configs, config.layers)
+    assert isinstance(value, int), value
+    return value
 
 
 def share_sessions_max(config: BrokerConfig) -> int:

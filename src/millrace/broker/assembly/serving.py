@@ -48,6 +48,7 @@ def build_services(
         producer_ids=coordinators.producer_ids,
         share_state=coordinators.share_state,
         persister=coordinators.persister,
+        shares=coordinators.shares,
         clock=surroundings.clock,
         config=config,
         settings=part_settings.request_settings(config),

@@ -29,6 +29,7 @@ from millrace.broker.handlers.configs import (
 from millrace.broker.handlers.fetch import FETCH
 from millrace.broker.handlers.groups import GROUP_APIS
 from millrace.broker.handlers.produce.produce import PRODUCE
+from millrace.broker.handlers.queues import QUEUE_APIS
 from millrace.broker.handlers.queues.share_state import SHARE_STATE_APIS
 from millrace.broker.handlers.security import SECURITY_APIS
 from millrace.broker.handlers.topics.delete_records import DELETE_RECORDS
@@ -85,6 +86,7 @@ _SERVED: Final[tuple[Api, ...]] = (
     LIST_TRANSACTIONS,
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
+    *QUEUE_APIS,
     *SHARE_STATE_APIS,
     *SECURITY_APIS,
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millrace.broker.network.fetch_sessions import FetchSessions
     from millrace.broker.network.lookout import Lookout
     from millrace.broker.queues.persister import Persister
+    from millrace.broker.queues.share_partitions import SharePartitions
     from millrace.broker.replication.failovers import Failovers
     from millrace.broker.replication.replica_sessions import ReplicaSessions
     from millrace.broker.tenant_storage import TenantStorage
@@ -80,6 +81,7 @@ class Services:
     producer_ids: ProducerIds
     share_state: ShareState
     persister: Persister
+    shares: SharePartitions
     """Where share partitions keep their state, here or with another broker's coordinator."""
     tokens: DelegationTokens
     replica_sessions: ReplicaSessions | None = None
@@ -115,6 +117,7 @@ class Services:
         for partition in self.partitions:
             for waiter in list(partition.fetch_waiters):
                 waiter.permissions_changed()
+        self.shares.permissions_changed()
         if self.replica_sessions is not None:
             for session in self.replica_sessions.sessions:
                 if session.waiting is not None:

@@ -267,6 +267,14 @@ _SETTINGS: Final = (
         synonyms=(Synonym("log.preallocate"),),
     ),
     _topic(
+        "queue.priority",
+        ConfigType.INT,
+        0,
+        "How urgent the records of this topic are to share consumers of several topics: those with higher "
+        "numbers come first. Every eighth fetch begins with the lowest, so that none waits for ever.",
+        valid=Range(0, 31),
+    ),
+    _topic(
         "retention.bytes",
         ConfigType.LONG,
         -1,

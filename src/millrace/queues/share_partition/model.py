@@ -32,6 +32,8 @@ class AcknowledgeType(IntEnum):
 
 
 class AcquireMode(IntEnum):
+    """Whether the greatest number of records is soft or exact, with Kafka's numbers."""
+
     BATCH_OPTIMIZED = 0
     """Whole batches; the greatest number of records is soft."""
     RECORD_LIMIT = 1

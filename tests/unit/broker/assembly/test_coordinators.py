@@ -44,6 +44,7 @@ def test_all_coordinators_follow_the_leaders_and_stop_together(tmp_path: Path) -
                 found.groups.runtime.leadership_changed,
                 found.transactions.runtime.leadership_changed,
                 found.share_state.runtime.leadership_changed,
+                found.shares.leadership_changed,
             ]
             assert found.groups.runtime._codec is codec
             assert await found.producer_ids.next() == 0

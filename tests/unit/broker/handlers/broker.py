@@ -12,7 +12,12 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from millrace.broker.assembly.access import follow_permissions
-from millrace.broker.assembly.part_settings import request_settings, token_settings
+from millrace.broker.assembly.part_settings import (
+    queue_priority,
+    request_settings,
+    share_settings,
+    token_settings,
+)
 from millrace.broker.config.config import BrokerConfig
 from millrace.broker.config.live import LiveConfig
 from millrace.broker.handlers import APIS
@@ -21,6 +26,8 @@ from millrace.broker.network.context import Endpoint, RequestContext
 from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.queues.persister import StatePersister
+from millrace.broker.queues.share_partitions import SharePartitions
+from millrace.broker.queues.share_sessions import ShareSessions
 from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.core.background import Tasks
@@ -62,6 +69,7 @@ T = TypeVar("T")
 
 NODE_ID: Final = NodeId(1)
 NOW_MS: Final = 1_700_000_000_000
+SHARE_SESSIONS_MAX: Final = 5
 DIALLED: Final = Endpoint("broker.test", 9092, "client.test", 50_000, "PLAINTEXT")
 
 
@@ -81,6 +89,16 @@ def anybody(services: Services) -> Decisions:
 class FixedClock:
     def wall_ms(self) -> int:
         return NOW_MS
+
+
+class SteppingClock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+
+    def wall_ms(self) -> int:
+        return self.now_ms
 
 
 class Replicas:
@@ -189,9 +207,23 @@ class Broker:
             self.share_state, None, node_id=NODE_ID, start_task=self._tasks.starter("write-share-state")
         )
         config = BrokerConfig(BrokerLayers(static=self._static))
+        self.share_clock = SteppingClock()
+        self.shares = SharePartitions(
+            ShareSessions(SHARE_SESSIONS_MAX),
+            self.persister,
+            clock=self.share_clock,
+            chance=random.Random(1),
+            start_task=self._tasks.starter("load-share-partition"),
+            settings_of=lambda group_id: share_settings(
+                self.services.config, self.metadata.image.group_configs.get(group_id, {})
+            ),
+            priority_of=self._priority_of,
+        )
+        _ = self.metadata.subscribe(self.shares.metadata_changed)
         self.services = Services(
             share_state=self.share_state,
             persister=self.persister,
+            shares=self.shares,
             groups=self.groups,
             transactions=self.transactions,
             markers=markers,
@@ -214,10 +246,15 @@ class Broker:
         """The first of them."""
         return self.log_directories.all[0]
 
+    def _priority_of(self, topic_id: TopicId) -> int | None:
+        topic = self.metadata.image.topics_by_id.get(topic_id)
+        return None if topic is None else queue_priority(self.services.config, topic.configs)
+
     def _leadership_changed(self, partition: Partition) -> None:
         self.groups.runtime.leadership_changed(partition)
         self.transactions.runtime.leadership_changed(partition)
         self.share_state.runtime.leadership_changed(partition)
+        self.shares.leadership_changed(partition)
 
     def _policy(self) -> Policy:
         return self.services.config.policy()
