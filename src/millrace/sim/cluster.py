@@ -38,6 +38,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Small values keep hours of simulation fast, and every kind of file gets its turn.
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.snapshot.update.records.per.snapshot": "20",
+    "share.coordinator.state.topic.prune.interval.ms": "5000",
+    "share.coordinator.cold.partition.snapshot.interval.ms": "5000",
     "group.initial.rebalance.delay.ms": "500",
     "log.roll.ms": "60000",
     "log.index.interval.bytes": "512",

@@ -33,6 +33,7 @@ from millrace.queues.state.errors import (
     InvalidShareState,
     LeaderEpochFenced,
     StateEpochFenced,
+    StateNotInitialized,
     UnknownSharePartition,
 )
 from millrace.queues.state.records import coordinator_key
@@ -265,6 +266,9 @@ def _refusal(key: ShareKey, command: object, result: Any) -> MillraceError:
             return StateEpochFenced(name, epoch, current=-1)
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return UnknownSharePartition(name)
+        case ErrorCode.INVALID_REQUEST if isinstance(command, ReadState | WriteState):
+            # Brokers send no others that would be refused so.
+            return StateNotInitialized(name, "a read" if isinstance(command, ReadState) else "a write")
         case ErrorCode.INVALID_REQUEST:
             return InvalidShareState(result.error_message or f"{name}: the coordinator refuses the request")
         case code:

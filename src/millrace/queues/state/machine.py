@@ -164,15 +164,9 @@ class ShareStateMachine:
         """The update that a write leads to; None if a snapshot is due."""
         if state.updates_count >= self.settings.updates_per_snapshot:
             return None
-        delta = command.delta
+        start_offset, count, batches = command.delta
         # As in Kafka, a write does not raise the leader epoch: the leader has read before.
-        return Update(
-            state.snapshot_epoch,
-            state.leader_epoch,
-            delta.start_offset,
-            delta.delivery_complete_count,
-            delta.batches,
-        )
+        return Update(state.snapshot_epoch, state.leader_epoch, _start(state, start_offset), count, batches)
 
     def _initialize(self, command: InitializeState, now_ms: int) -> Decision[object]:
         key, state_epoch, start_offset = command
@@ -231,7 +225,7 @@ class ShareStateMachine:
     def _record(
         self, state: SharePartitionState, delta: Delta, leader_epoch: int, now_ms: int
     ) -> Snapshot | Update:
-        start_offset, count, changed = delta
+        start_offset, count, changed = _start(state, delta.start_offset), *delta[1:]
         if state.updates_count < self.settings.updates_per_snapshot:
             return Update(state.snapshot_epoch, leader_epoch, start_offset, count, changed)
         start_offset = state.start_offset if start_offset == NO_OFFSET else start_offset
@@ -293,6 +287,12 @@ class ShareStateMachine:
             # State of a topic that was deleted while nobody had this partition loaded.
             records.append(Record(key, _anew(state, now_ms) if self._knows(key) else None))
         return Decision(records=tuple(records), response=len(records), is_atomic=False)
+
+
+def _start(state: SharePartitionState, start_offset: int) -> int:
+    """The start that a write leaves. It never goes back by a write: one that was on its way for long may
+    arrive behind a later one, and the runs between the two are forgotten already."""
+    return start_offset if start_offset == NO_OFFSET else max(start_offset, state.start_offset)
 
 
 def _anew(state: SharePartitionState, now_ms: int) -> Snapshot:

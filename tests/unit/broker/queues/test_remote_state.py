@@ -28,6 +28,7 @@ from millrace.queues.state.errors import (
     InvalidShareState,
     LeaderEpochFenced,
     StateEpochFenced,
+    StateNotInitialized,
     UnknownSharePartition,
 )
 from millrace.wire.api_keys import ApiKey
@@ -118,6 +119,16 @@ def test_state_is_read_elsewhere() -> None:
     assert request.topics[0].partitions == [read.PartitionData(partition=0, leader_epoch=8)]
 
 
+def test_what_is_refused_elsewhere_says_why() -> None:
+    init = initialize_share_group_state
+    part = init.PartitionResult(error_code=ErrorCode.INVALID_REQUEST, error_message="no")
+    result = init.InitializeStateResult(topic_id=KEY.topic_id, partitions=[part])
+    response = init.InitializeShareGroupStateResponse(results=[result])
+    outcome, _ = ask(answering(response), InitializeState(KEY, 3, 17))
+    assert isinstance(outcome, InvalidShareState)
+    assert str(outcome) == "no"
+
+
 def test_a_summary_is_read_elsewhere() -> None:
     short = read_share_group_state_summary
     part = short.PartitionResult(state_epoch=4, leader_epoch=2, start_offset=5, delivery_complete_count=9)
@@ -169,7 +180,7 @@ def test_state_is_written_elsewhere() -> None:
         (ErrorCode.FENCED_LEADER_EPOCH, LeaderEpochFenced),
         (ErrorCode.FENCED_STATE_EPOCH, StateEpochFenced),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UnknownSharePartition),
-        (ErrorCode.INVALID_REQUEST, InvalidShareState),
+        (ErrorCode.INVALID_REQUEST, StateNotInitialized),
     ],
 )
 def test_refusals_come_back_as_they_were(code: ErrorCode, expected: type) -> None:

@@ -90,6 +90,17 @@ def test_state_that_begins_anew_fences_what_was_known_of_it() -> None:
     assert lab.give(ReadSummary(KEY)) == StateSummary(2, 7, 100, 0)
 
 
+@pytest.mark.parametrize("updates_per_snapshot", [0, 500])
+def test_a_late_write_does_not_take_the_start_back(updates_per_snapshot: int) -> None:
+    lab = Lab(StateSettings(updates_per_snapshot=updates_per_snapshot))
+    lab.initialize(start_offset=0)
+    lab.write(start_offset=20)
+    lab.write(run(10, 12), run(25, 25), start_offset=10)
+    assert lab.read() == StoredState(1, 20, 1, (run(25, 25),))
+    lab.initialize(state_epoch=2, start_offset=5)
+    assert lab.read().start_offset == 5, "only by hand"
+
+
 def test_an_offset_set_by_hand_has_nothing_done_behind_it() -> None:
     lab = Lab()
     lab.initialize(start_offset=-1)
