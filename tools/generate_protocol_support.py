@@ -31,7 +31,7 @@ NOTES: Final[dict[int, str]] = {
     1: "with sessions, topic ids and leader epochs, and replicas in the reader's rack where that is set up",
     2: "also by time, and with the special timestamps -1 to -5; nothing is tiered, so -5 finds nothing",
     3: "an auto-created topic is described at once; Kafka first answers UNKNOWN_TOPIC_OR_PARTITION",
-    10: "groups and transactional ids; there is no coordinator for share groups. The first request creates "
+    10: "groups, transactional ids and share partitions. The first request creates "
     "the internal topic, with fewer replicas than configured while there are fewer brokers",
     11: "a draw between protocols goes to what the oldest member prefers; in Kafka it goes to any of them",
     18: "an unknown version gets the version 0 answer with UNSUPPORTED_VERSION",
@@ -57,7 +57,6 @@ NOTES: Final[dict[int, str]] = {
 
 # Why an API is left out, by API key; all keys of one family share their reason.
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
-    ("share groups are not part of this version", (76, 77, 90, 91, 92)),
     ("Kafka Streams groups are not part of this version", (88, 89)),
     ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),

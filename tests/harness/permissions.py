@@ -47,6 +47,11 @@ from millrace.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from millrace.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from millrace.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -63,6 +68,10 @@ from millrace.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from millrace.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from millrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from millrace.wire.messages.describe_acls import DescribeAclsRequest
 from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -74,6 +83,11 @@ from millrace.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
+)
+from millrace.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
 )
 from millrace.wire.messages.describe_transactions import DescribeTransactionsRequest
 from millrace.wire.messages.describe_user_scram_credentials import (
@@ -120,6 +134,8 @@ from millrace.wire.messages.offset_for_leader_epoch import (
 from millrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millrace.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from millrace.wire.messages.share_fetch import ShareFetchRequest
+from millrace.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from millrace.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from millrace.wire.messages.sync_group import SyncGroupRequest
 from millrace.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -489,6 +505,7 @@ def _cases() -> Iterator[Case]:
         ((TX(D), TX(D, ABSENT)),),
     )
     yield from _group_cases()
+    yield from _share_group_cases()
     yield from _topic_cases()
     yield from _transaction_cases()
     yield from _cluster_cases()
@@ -599,6 +616,64 @@ def _group_cases() -> Iterator[Case]:
         0,
         lambda _: ConsumerGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=True),
         ((GX(D),),),
+    )
+
+
+def _share_group_cases() -> Iterator[Case]:
+    key = ApiKey
+    yield Case(
+        "share heartbeat",
+        key.SHARE_GROUP_HEARTBEAT,
+        1,
+        # Of a member that is not there: nobody joins.
+        lambda _: ShareGroupHeartbeatRequest(
+            group_id=GROUP, member_id="somebody", member_epoch=7, subscribed_topic_names=[TOPIC]
+        ),
+        ((GX(R), TX(D)),),
+    )
+    yield Case(
+        "share describe",
+        key.SHARE_GROUP_DESCRIBE,
+        1,
+        lambda _: ShareGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=True),
+        ((GX(D),),),
+    )
+    yield Case(
+        "describe share offsets",
+        key.DESCRIBE_SHARE_GROUP_OFFSETS,
+        0,
+        lambda _: DescribeShareGroupOffsetsRequest(
+            groups=[
+                DescribeShareGroupOffsetsRequestGroup(
+                    group_id=GROUP,
+                    topics=[DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])],
+                )
+            ]
+        ),
+        ((GX(D), TX(D)),),
+    )
+    yield Case(
+        "alter share offsets",
+        key.ALTER_SHARE_GROUP_OFFSETS,
+        0,
+        lambda _: AlterShareGroupOffsetsRequest(
+            group_id=GROUP,
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=TOPIC, partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0)]
+                )
+            ],
+        ),
+        ((GX(R), TX(R)),),
+    )
+    yield Case(
+        "delete share offsets",
+        key.DELETE_SHARE_GROUP_OFFSETS,
+        0,
+        lambda _: DeleteShareGroupOffsetsRequest(
+            group_id=GROUP, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
+        ),
+        ((GX(DEL), TX(R)),),
     )
 
 

@@ -16,6 +16,7 @@ from millrace.broker.transactions.markers import Markers
 from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.service import Groups, Kinds
+from millrace.groups.share.share_groups import ShareGroups
 from millrace.metadata.service import Metadata
 from millrace.queues.state.service import ShareState
 from millrace.replica.partitions import Partitions
@@ -99,6 +100,14 @@ def _build_share_state(ground: Ground, metadata: Metadata, partitions: Partition
     )
 
 
+def _build_shares(ground: Ground, metadata: Metadata) -> ShareGroups:
+    shares = ShareGroups(
+        metadata, lambda configs: part_settings.share_group_settings(ground.config.now, configs)
+    )
+    ground.config.subscribe(lambda _before, _config: shares.settings_changed())
+    return shares
+
+
 def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) -> Groups:
     config, surroundings = ground.config.now, ground.surroundings
     return Groups(
@@ -107,7 +116,9 @@ def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) ->
         clock=surroundings.clock,
         chance=surroundings.chance,
         settings=part_settings.group_settings(config),
-        kinds=Kinds(Consumers(metadata, part_settings.consumer_settings(config))),
+        kinds=Kinds(
+            Consumers(metadata, part_settings.consumer_settings(config)), (_build_shares(ground, metadata),)
+        ),
         offsets_topic=part_settings.offsets_topic(config),
         codec=ground.release.group_records,
     )

@@ -21,6 +21,8 @@ from millrace.broker.network.login import ListenerLogins
 from millrace.broker.network.lookout import Lookout
 from millrace.broker.network.server import Server
 from millrace.broker.network.tls_listener import TlsListener
+from millrace.broker.queues.end_offsets import EndOffsets
+from millrace.broker.queues.share_group_states import ShareGroupStates
 from millrace.broker.replication.failed_disks import FailedDisks
 from millrace.broker.replication.membership import Place
 from millrace.broker.upkeep import enforce_retention
@@ -49,6 +51,12 @@ def build_services(
         share_state=coordinators.share_state,
         persister=coordinators.persister,
         shares=coordinators.shares,
+        share_groups=ShareGroupStates(
+            coordinators.groups, coordinators.persister, ground.background.starter("share-group-state")
+        ),
+        end_offsets=EndOffsets(
+            metadata, storage.partitions, None if neighbours is None else neighbours.replication.peers
+        ),
         clock=surroundings.clock,
         config=config,
         settings=part_settings.request_settings(config),

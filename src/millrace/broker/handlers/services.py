@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from millrace.broker.config.config import BrokerConfig
     from millrace.broker.network.fetch_sessions import FetchSessions
     from millrace.broker.network.lookout import Lookout
+    from millrace.broker.queues.end_offsets import EndOffsets
     from millrace.broker.queues.persister import Persister
+    from millrace.broker.queues.share_group_states import ShareGroupStates
     from millrace.broker.queues.share_partitions import SharePartitions
     from millrace.broker.replication.failovers import Failovers
     from millrace.broker.replication.replica_sessions import ReplicaSessions
@@ -81,8 +83,11 @@ class Services:
     producer_ids: ProducerIds
     share_state: ShareState
     persister: Persister
-    shares: SharePartitions
     """Where share partitions keep their state, here or with another broker's coordinator."""
+    shares: SharePartitions
+    share_groups: ShareGroupStates
+    """Whatever share groups do that their partitions' state has a part in."""
+    end_offsets: EndOffsets
     tokens: DelegationTokens
     replica_sessions: ReplicaSessions | None = None
     """The followers of this broker; None where there is only one broker."""

@@ -294,6 +294,8 @@ class RulesOfShareGroups(GroupRules):
             raise GroupNotFound(command.group_id, "is not a share group")
         if not group.is_empty:
             raise GroupNotEmpty(command.group_id)
+        if not command.partitions:
+            return Decision(response=StateToInitialize(group.epoch, {}))
         # With a new epoch, nobody who still has the old state can write any of it.
         epoch = group.epoch + 1
         topics = {

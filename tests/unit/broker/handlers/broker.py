@@ -15,6 +15,7 @@ from millrace.broker.assembly.access import follow_permissions
 from millrace.broker.assembly.part_settings import (
     queue_priority,
     request_settings,
+    share_group_settings,
     share_settings,
     token_settings,
 )
@@ -25,7 +26,9 @@ from millrace.broker.handlers.services import Services
 from millrace.broker.network.context import Endpoint, RequestContext
 from millrace.broker.network.fetch_sessions import FetchSessions
 from millrace.broker.network.lookout import Lookout
+from millrace.broker.queues.end_offsets import EndOffsets
 from millrace.broker.queues.persister import StatePersister
+from millrace.broker.queues.share_group_states import ShareGroupStates
 from millrace.broker.queues.share_partitions import SharePartitions
 from millrace.broker.queues.share_sessions import ShareSessions
 from millrace.broker.transactions.markers import Markers
@@ -37,6 +40,8 @@ from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer.commands import ConsumerSettings
 from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.service import Groups, Kinds, OffsetsTopic
+from millrace.groups.share.commands import ShareGroupSettings
+from millrace.groups.share.share_groups import ShareGroups
 from millrace.log.config import LogConfig
 from millrace.log.directories.log_directories import LogDirectories
 from millrace.log.directories.log_directory import LogDirectory
@@ -182,7 +187,10 @@ class Broker:
             chance=random.Random(1),
             settings=GroupSettings(initial_rebalance_delay_ms=0),
             offsets_topic=OffsetsTopic(partition_count=2),
-            kinds=Kinds(Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0))),
+            kinds=Kinds(
+                Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0)),
+                (ShareGroups(self.metadata, self._share_settings),),
+            ),
         )
         producer_ids = ProducerIds(self.metadata)
         markers = Markers(self.metadata, partitions, self.groups, FixedClock())
@@ -224,6 +232,10 @@ class Broker:
             share_state=self.share_state,
             persister=self.persister,
             shares=self.shares,
+            share_groups=ShareGroupStates(
+                self.groups, self.persister, self._tasks.starter("share-group-state")
+            ),
+            end_offsets=EndOffsets(self.metadata, partitions),
             groups=self.groups,
             transactions=self.transactions,
             markers=markers,
@@ -255,6 +267,10 @@ class Broker:
         self.transactions.runtime.leadership_changed(partition)
         self.share_state.runtime.leadership_changed(partition)
         self.shares.leadership_changed(partition)
+
+    def _share_settings(self, configs: Mapping[str, str]) -> ShareGroupSettings:
+        config = BrokerConfig(BrokerLayers(static=self._static))
+        return replace(share_group_settings(config, configs), assignment_interval_ms=0)
 
     def _policy(self) -> Policy:
         return self.services.config.policy()

@@ -213,6 +213,8 @@ def test_a_group_is_of_one_kind(lab: ShareLab) -> None:
 def test_offsets_are_altered_for_an_empty_group_alone_and_under_a_new_epoch(lab: ShareLab) -> None:
     topic = lab.image.topics["t"].topic_id
     some = {topic: frozenset({1})}
+    lab.submit(AlterShareOffsets(GROUP, {}))
+    assert not lab.machine.groups, "nothing was altered"
     assert lab.submit(AlterShareOffsets(GROUP, some)) == StateToInitialize(1, some), "it makes the group"
     assert lab.shares.state.initializing[topic].partitions == {1}
     lab.submit(StateInitialized(GROUP, some))

@@ -32,6 +32,10 @@ from millrace.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from millrace.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from millrace.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -73,6 +77,10 @@ from millrace.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
+)
+from millrace.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
 )
 from millrace.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -342,6 +350,26 @@ def _deleted_offsets(request: OffsetDeleteRequest, response: OffsetDeleteRespons
             yield Result("Group", request.group_id, _name(partition.error_code), detail)
 
 
+def _altered_share_offsets(
+    request: AlterShareGroupOffsetsRequest, response: AlterShareGroupOffsetsResponse
+) -> Iterator[Result]:
+    if response.error_code:
+        yield Result("Group", request.group_id, _name(response.error_code))
+    for topic in response.responses:
+        for partition in topic.partitions:
+            detail = f"start of {_partition(topic.topic_name, partition.partition_index)}"
+            yield Result("Group", request.group_id, _name(partition.error_code), detail)
+
+
+def _deleted_share_offsets(
+    request: DeleteShareGroupOffsetsRequest, response: DeleteShareGroupOffsetsResponse
+) -> Iterator[Result]:
+    if response.error_code:
+        yield Result("Group", request.group_id, _name(response.error_code))
+    for topic in response.responses:
+        yield Result("Group", request.group_id, _name(topic.error_code), f"offsets of {topic.topic_name}")
+
+
 # Security.
 
 
@@ -479,6 +507,12 @@ ADMINISTRATIVE: Final[dict[ApiKey, Shape]] = {
     ApiKey.UNREGISTER_BROKER: Shape(_unregistered, _refuse_all(UnregisterBrokerResponse)),
     ApiKey.DELETE_GROUPS: Shape(_deleted_groups, _group_refusals),
     ApiKey.OFFSET_DELETE: Shape(_deleted_offsets, _refuse_all(OffsetDeleteResponse)),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Shape(
+        _altered_share_offsets, _refuse_all(AlterShareGroupOffsetsResponse)
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Shape(
+        _deleted_share_offsets, _refuse_all(DeleteShareGroupOffsetsResponse)
+    ),
     ApiKey.CREATE_ACLS: Shape(_created_acls, _acl_refusals),
     ApiKey.DELETE_ACLS: Shape(_deleted_acls, _filter_refusals),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Shape(_altered_users, _no_users_altered),

@@ -31,8 +31,10 @@ METADATA_VERSION_MAX: Final = 30
 """The level of Kafka 4.3, by which tools tell what the cluster can do."""
 GROUP_VERSION: Final = "group.version"
 GROUP_VERSION_MAX: Final = 1
-"""Consumer groups of KIP-848. The feature of share groups is not named before their APIs are served: a client
-takes it for a promise."""
+"""Consumer groups of KIP-848."""
+SHARE_VERSION: Final = "share.version"
+SHARE_VERSION_MAX: Final = 1
+"""Share groups of KIP-932."""
 TRANSACTION_VERSION: Final = "transaction.version"
 TRANSACTION_VERSION_MAX: Final = 2
 """Every transaction has an epoch of its own (KIP-890)."""
@@ -57,6 +59,12 @@ def _of_this_broker(version: int) -> ApiVersionsResponse:
 
 def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO) -> ApiVersionsResponse:
     """All APIs with their versions, and the features, which only versions 3 and up can carry."""
+    served = list(apis)
+    features = [(METADATA_VERSION, METADATA_VERSION_MIN, METADATA_VERSION_MAX)]
+    features += [(GROUP_VERSION, 0, GROUP_VERSION_MAX), (TRANSACTION_VERSION, 0, TRANSACTION_VERSION_MAX)]
+    if any(api.key == ApiKey.SHARE_FETCH for api in served):
+        # A client takes it for a promise.
+        features.append((SHARE_VERSION, 0, SHARE_VERSION_MAX))
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -64,40 +72,17 @@ def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO
                 min_version=api.versions[0] if api.advertised_from is None else api.advertised_from,
                 max_version=api.versions[1],
             )
-            for api in apis
+            for api in served
         ],
         supported_features=[
-            SupportedFeatureKey(
-                name=METADATA_VERSION, min_version=METADATA_VERSION_MIN, max_version=METADATA_VERSION_MAX
-            ),
-            *(
-                [
-                    SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=GROUP_VERSION_MAX),
-                    SupportedFeatureKey(
-                        name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_MAX
-                    ),
-                ]
-                if version >= FEATURES_FROM_ZERO
-                else []
-            ),
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, lowest, highest in features
+            if lowest > 0 or version >= FEATURES_FROM_ZERO
         ],
         finalized_features_epoch=0,
         finalized_features=[
-            FinalizedFeatureKey(
-                name=METADATA_VERSION,
-                min_version_level=METADATA_VERSION_MAX,
-                max_version_level=METADATA_VERSION_MAX,
-            ),
-            FinalizedFeatureKey(
-                name=TRANSACTION_VERSION,
-                min_version_level=TRANSACTION_VERSION_MAX,
-                max_version_level=TRANSACTION_VERSION_MAX,
-            ),
-            FinalizedFeatureKey(
-                name=GROUP_VERSION,
-                min_version_level=GROUP_VERSION_MAX,
-                max_version_level=GROUP_VERSION_MAX,
-            ),
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, _, level in features
         ],
     )
 

@@ -1,4 +1,4 @@
-"""The APIs of consumer groups. Each handler translates a request into a command and its outcome into a
+"""The APIs of groups of all kinds. Each handler translates a request into a command and its outcome into a
 response."""
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from millrace.broker.handlers.groups.consumers import (
 from millrace.broker.handlers.groups.coordinator import FIND_COORDINATOR
 from millrace.broker.handlers.groups.membership import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from millrace.broker.handlers.groups.offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from millrace.broker.handlers.groups.share_groups import SHARE_GROUP_DESCRIBE, SHARE_GROUP_HEARTBEAT
+from millrace.broker.handlers.groups.share_offsets import (
+    ALTER_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+)
 
 __all__: Final = ["GROUP_APIS"]
 
@@ -30,4 +36,9 @@ GROUP_APIS: Final = (
     OFFSET_DELETE,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    SHARE_GROUP_DESCRIBE,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    ALTER_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_OFFSETS,
 )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
 from typing import Final
 
-from millrace.broker.handlers.groups.answers import all_answered
 from millrace.broker.network.checks import on_cluster, on_group
 from millrace.broker.network.context import RequestContext
 from millrace.broker.network.dispatch import Api
 from millrace.broker.wire_errors import error_code, error_message
-from millrace.coordinator.runtime import Outcome
 from millrace.core.errors import MillraceError
 from millrace.groups.classic.group import ClassicGroup, State
-from millrace.groups.commands import DeleteGroup
 from millrace.groups.errors import GroupNotFound
 from millrace.security.acls.authorizer import NOT_ASKED
 from millrace.security.acls.binding import Operation, ResourceType
@@ -116,31 +113,25 @@ def _describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
     )
 
 
-def delete_groups(
-    ctx: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    groups = ctx.services.groups
+async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     allowed: list[str] = []
     refused: list[str] = []
     for name in dict.fromkeys(request.groups_names):
         (allowed if ctx.decisions.allows_on_group(Operation.DELETE, name) else refused).append(name)
-
-    def respond(outcomes: Sequence[Outcome]) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(
-            results=[
-                DeletableGroupResult(
-                    group_id=name,
-                    error_code=error_code(outcome) if isinstance(outcome, MillraceError) else 0,
-                )
-                for name, outcome in zip(allowed, outcomes, strict=True)
-            ]
-            + [
-                DeletableGroupResult(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-                for name in refused
-            ]
-        )
-
-    return all_answered([groups.submit(name, DeleteGroup(name)) for name in allowed], respond)
+    outcomes = await asyncio.gather(*(ctx.services.share_groups.delete_group(name) for name in allowed))
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(
+                group_id=name,
+                error_code=error_code(outcome) if isinstance(outcome, MillraceError) else 0,
+            )
+            for name, outcome in zip(allowed, outcomes, strict=True)
+        ]
+        + [
+            DeletableGroupResult(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            for name in refused
+        ]
+    )
 
 
 # v4 filters by state, v5 by type.

@@ -15,8 +15,9 @@ from millrace.broker.handlers.groups.answers import answered
 from millrace.broker.network.context import RequestContext
 
 if TYPE_CHECKING:
+    from millrace.broker.handlers.services import Services
     from millrace.broker.network.requests import Request
-    from millrace.coordinator.runtime import Outcome
+    from millrace.coordinator.runtime import Answer, Outcome
 
 Quick = Callable[["Request"], bool]
 
@@ -27,25 +28,30 @@ BODY_BYTES_MAX: Final = 16_384
 class _Said:
     """The last heartbeat of a connection."""
 
-    __slots__ = ("answer", "body", "command", "group_id", "outcome", "was_read")
+    __slots__ = ("answer", "body", "command", "outcome", "was_read")
 
     def __init__(self, body: bytes) -> None:
         self.body = body
         self.was_read = False
-        self.group_id = ""
         self.command: object | None = None
         """None if this heartbeat must go the general way."""
         self.outcome: object | None = None
         self.answer = b""
 
 
+def _submit(services: Services, command: Any) -> Outcome | Answer:
+    return services.groups.submit(command.group_id, command)
+
+
 def quick_heartbeat(
-    command_of: Callable[[RequestContext, Any], object | None], respond: Callable[[Outcome], Any]
+    command_of: Callable[[RequestContext, Any], object | None],
+    respond: Callable[[Outcome], Any],
+    submit: Callable[[Services, Any], Outcome | Answer] = _submit,
 ) -> Quick:
-    """The quick way of an API whose requests name a `group_id`.
+    """The quick way of an API whose commands name a `group_id`.
 
     `command_of` gives the command that a request stands for, None if it must go the general way; `respond`
-    makes the response."""
+    makes the response, and `submit` finds out of what."""
 
     def handle(request: Request) -> bool:
         connection, route = request.connection, request.route
@@ -61,7 +67,7 @@ def quick_heartbeat(
             _read(said, request, command_of)
         if said.command is None:
             return False
-        outcome = connection.services.groups.submit(said.group_id, said.command)
+        outcome = submit(connection.services, said.command)
         if outcome is said.outcome:
             connection.answer(request, said.answer)
             return True
@@ -82,5 +88,4 @@ def _read(said: _Said, request: Request, command_of: Callable[[RequestContext, A
         route.version, connection.client_id, connection.endpoint, connection.services, connection.decisions
     )
     said.was_read = True
-    said.group_id = decoded.group_id
     said.command = command_of(context, decoded)

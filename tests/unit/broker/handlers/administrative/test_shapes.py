@@ -18,6 +18,7 @@ from millrace.wire.messages import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_share_group_offsets,
     alter_user_scram_credentials,
     create_acls,
     create_delegation_token,
@@ -26,6 +27,7 @@ from millrace.wire.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
     delete_topics,
     elect_leaders,
     expire_delegation_token,
@@ -113,6 +115,14 @@ REQUESTS: dict[ApiKey, tuple[Any, list[str]]] = {
     ApiKey.UNREGISTER_BROKER: (unregister_broker.UnregisterBrokerRequest(broker_id=4), ["Broker:4"]),
     ApiKey.DELETE_GROUPS: (delete_groups.DeleteGroupsRequest(groups_names=["g"]), ["Group:g"]),
     ApiKey.OFFSET_DELETE: (offset_delete.OffsetDeleteRequest(group_id="g"), ["Group:g"]),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (
+        alter_share_group_offsets.AlterShareGroupOffsetsRequest(group_id="g"),
+        ["Group:g"],
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (
+        delete_share_group_offsets.DeleteShareGroupOffsetsRequest(group_id="g"),
+        ["Group:g"],
+    ),
     ApiKey.CREATE_ACLS: (
         create_acls.CreateAclsRequest(
             creations=[

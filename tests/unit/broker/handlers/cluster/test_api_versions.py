@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from millrace.broker.handlers import APIS
-from millrace.broker.network.dispatch import Dispatcher
+from millrace.broker.handlers.cluster.api_versions import api_versions_response
+from millrace.broker.network.checks import NONE
+from millrace.broker.network.dispatch import Api, Dispatcher
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -58,6 +60,18 @@ KAFKA_4_3 = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.SHARE_FETCH: (1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE: (0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: (0, 1),
+    ApiKey.DELETE_SHARE_GROUP_STATE: (0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (0, 1),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
     ApiKey.SASL_HANDSHAKE: (0, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
     ApiKey.DESCRIBE_ACLS: (1, 3),
@@ -87,10 +101,21 @@ def test_the_advertised_versions_are_those_of_kafka_4_3(broker: Broker, version:
 
 def test_only_features_that_are_there_are_named(broker: Broker) -> None:
     response = broker.ask(named(), 4)
-    names = {"metadata.version", "group.version", "transaction.version"}
+    names = {"metadata.version", "group.version", "transaction.version", "share.version"}
     assert {feature.name for feature in response.supported_features} == names
     assert {feature.name for feature in response.finalized_features} == names
     assert response.finalized_features_epoch >= 0
+
+
+def test_share_groups_are_promised_where_they_can_fetch() -> None:
+    fetching = Api(ApiKey.SHARE_FETCH, versions=(1, 2), handle=lambda ctx, request: None, checks=NONE)
+    for apis, is_named in (([], False), ([fetching], True)):
+        response = api_versions_response(apis)
+        named_levels = {
+            feature.name: (feature.min_version_level, feature.max_version_level)
+            for feature in response.finalized_features
+        }
+        assert named_levels.get("share.version") == ((1, 1) if is_named else None)
 
 
 def test_a_feature_from_0_on_is_not_named_where_clients_cannot_read_it(broker: Broker) -> None:

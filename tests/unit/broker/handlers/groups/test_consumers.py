@@ -174,10 +174,8 @@ def test_a_groups_settings_are_altered_described_and_listed(groups: Broker) -> N
     default = 5
     assert described()["consumer.session.timeout.ms"] == ("45000", default)
     assert alter("50000").error_code == 0
-    assert described() == {
-        "consumer.heartbeat.interval.ms": ("5000", default),
-        "consumer.session.timeout.ms": ("50000", GROUP_CONFIG_SOURCE),
-    }
+    assert described()["consumer.heartbeat.interval.ms"] == ("5000", default)
+    assert described()["consumer.session.timeout.ms"] == ("50000", GROUP_CONFIG_SOURCE)
     assert alter("1").error_code == ErrorCode.INVALID_CONFIG
     listed = groups.ask(ListConfigResourcesRequest(resource_types=[GROUP_RESOURCE]), 1).config_resources
     assert [(each.resource_name, each.resource_type) for each in listed] == [("g", GROUP_RESOURCE)]
