@@ -55,6 +55,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     share_sessions.InvalidShareSessionEpoch: ErrorCode.INVALID_SHARE_SESSION_EPOCH,
     share_sessions.ShareSessionLimitReached: ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     share_sessions.AcknowledgedTooEarly: ErrorCode.INVALID_REQUEST,
+    share_sessions.TooManySharePartitions: ErrorCode.INVALID_REQUEST,
     FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,

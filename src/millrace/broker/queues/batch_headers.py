@@ -49,6 +49,8 @@ class Found(NamedTuple):
     """Offsets of the batches that are in the ranges."""
     cold: LogSlice | None = None
     """What a thread has to bring into memory before anything can be found. Then there are no batches."""
+    missing: Sequence[tuple[int, int]] = ()
+    """Ranges of which nothing is left in the log: compacted away."""
 
 
 NOTHING: Final = Found((), 0, 0)
@@ -80,8 +82,9 @@ def _find(
     bytes_max: int,
 ) -> Found:
     batches: list[FoundBatch] = []
+    missing: list[tuple[int, int]] = []
     size_bytes = count = 0
-    walk = _Walk(log, min(limit_offset, ranges[-1][1] + 1) if ranges else 0)
+    walk = _Walk(log, limit_offset)
     for first, last in ranges:
         wanted = first
         if batches and (reached := batches[-1].last_offset) >= wanted:
@@ -93,12 +96,16 @@ def _find(
                 batch = walk.batch_at(wanted)
             except CorruptLog as error:
                 if batches and error.next_offset is not None:
-                    return Found(batches, size_bytes, count)
+                    return Found(batches, size_bytes, count, None, missing)
                 raise
-            if batch is None or batch.first_offset > last:
+            if batch is None:
+                break
+            if batch.first_offset > last:
+                if wanted == first:
+                    missing.append((first, last))
                 break
             if batches and size_bytes + batch.size_bytes > bytes_max:
-                return Found(batches, size_bytes, count)
+                return Found(batches, size_bytes, count, None, missing)
             batches.append(batch)
             size_bytes += batch.size_bytes
             count += min(batch.last_offset, last) - max(batch.first_offset, wanted) + 1
@@ -106,8 +113,8 @@ def _find(
         if walk.cold is not None or count >= records_max:
             break
     if not batches and walk.cold is not None:
-        return Found((), 0, 0, walk.cold)
-    return Found(batches, size_bytes, count)
+        return Found((), 0, 0, walk.cold, missing)
+    return Found(batches, size_bytes, count, None, missing)
 
 
 class _Walk:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from millrace.broker.queues.batch_headers import (
@@ -20,10 +21,13 @@ from millrace.broker.queues.batch_headers import (
     slices_of,
     without_aborted,
 )
+from millrace.broker.queues.key_hashes import hashes_of
 from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from millrace.core.errors import MillraceError
+from millrace.core.lanes import Waits
 from millrace.groups.errors import GroupNotFound
-from millrace.log.errors import OffsetOutOfRange
+from millrace.log.errors import OffsetOutOfRange, StorageError
+from millrace.log.partition.aborted_bounds import learn_aborted
 from millrace.queues.share_partition.acknowledging import AckRange
 from millrace.queues.share_partition.acquiring import BatchSpan
 from millrace.queues.share_partition.changes import AcquiredRun, Change, DeadLetter
@@ -38,6 +42,7 @@ from millrace.queues.share_partition.partition import SharePartition
 from millrace.queues.state.errors import LeaderEpochFenced, StateEpochFenced, UnknownSharePartition
 
 if TYPE_CHECKING:
+    from millrace.log.disk.volume import Volume
     from millrace.log.partition.log_slice import LogSlice
     from millrace.log.partition.partition_log import PartitionLog
     from millrace.log.segments.segment import Segment
@@ -126,6 +131,13 @@ class Look(NamedTuple):
     found: Found
     unread: tuple[PartitionLog, list[Segment]] | None = None
     """Indexes of aborted transactions that a thread has to read before."""
+    unlearned: Sequence[FoundBatch] = ()
+    """Batches whose keys a thread has to find out before."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no thread has to read anything before records can be acquired."""
+        return self.found.cold is None and self.unread is None and not self.unlearned
 
 
 class Taken(NamedTuple):
@@ -233,9 +245,34 @@ class LiveShare:
             if not self._heed_log_start():
                 raise
             return self.look(member_id, records_max=records_max, bytes_max=bytes_max)
+        if found.missing:
+            self._archive(found.missing)
+            if not found.batches and found.cold is None:
+                return self.look(member_id, records_max=records_max, bytes_max=bytes_max)
         if found.batches and rules.settings.reads_committed and (unread := log.unread_aborted()):
             return Look(ranges, found, (log, unread))
+        if found.batches and rules.settings.is_ordered_by_key:
+            firsts = {span.first_offset for span in rules.unlearned(_spans(found.batches, found.batches))}
+            return Look(ranges, found, None, [each for each in found.batches if each.first_offset in firsts])
         return Look(ranges, found)
+
+    async def complete(self, look: Look, volume: Volume) -> None:
+        """Have threads read what a look could not wait for."""
+        loop = asyncio.get_running_loop()
+        cold = look.found.cold
+        if cold is not None:
+            assert cold.file is not None
+            lane = volume.lane(Waits.READ, cold.file.path)
+            with suppress(StorageError):
+                # Whoever reads it next meets the same failure.
+                await loop.run_in_executor(lane, cold.warm)
+        if look.unread is not None:
+            await learn_aborted(volume, *look.unread)
+        if look.unlearned:
+            learned = await loop.run_in_executor(None, hashes_of, look.unlearned)
+            if self.rules is not None and self.error is None:
+                for first_offset, hashes in learned:
+                    self.rules.learn_keys(first_offset, hashes)
 
     def acquire(
         self, member_id: str, look: Look, *, records_max: int, batch_size: int, mode: AcquireMode
@@ -379,6 +416,20 @@ class LiveShare:
             waiter.permissions_changed()
 
     # Storing.
+
+    def _archive(self, missing: Sequence[tuple[int, int]]) -> None:
+        """Note that nothing is left in the log of what could be delivered again."""
+        assert self.rules is not None, self.key
+        _, change = self.rules.acquire(
+            "",
+            [BatchSpan(first, last, is_aborted=True) for first, last in missing],
+            ranges=missing,
+            records_max=1,
+            batch_size=1,
+            mode=AcquireMode.BATCH_OPTIMIZED,
+            now_ms=self._home.now_ms(),
+        )
+        self._carry_out(change)
 
     def _heed_log_start(self) -> bool:
         """Take over that the log begins later than the group has come. Whether it does."""

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
+from millrace.core.limits import REQUEST_PARTITIONS_MAX
 
 INITIAL_EPOCH: Final = 0
 """Asks for a new session."""
@@ -20,6 +21,8 @@ FINAL_EPOCH: Final = -1
 """Ends the session, and gives back what its member has."""
 EPOCH_MAX: Final = 0x7FFF_FFFF
 
+TARGETS_MAX: Final = 2 * REQUEST_PARTITIONS_MAX
+"""What a session may grow to, request by request."""
 LOWEST_FIRST_EVERY: Final = 8
 """Of so many turns, one begins with the partitions of the lowest priority: a flood of urgent records must not
 stop all others for ever."""
@@ -53,6 +56,13 @@ class AcknowledgedTooEarly(MillraceError):
     def __init__(self, group_id: str, member_id: str) -> None:
         super().__init__(
             f"member {member_id} of group {group_id} opens a share session and acknowledges in one request"
+        )
+
+
+class TooManySharePartitions(MillraceError):
+    def __init__(self, group_id: str, member_id: str) -> None:
+        super().__init__(
+            f"member {member_id} of group {group_id} fetches more than {TARGETS_MAX} partitions here"
         )
 
 
@@ -95,9 +105,11 @@ class ShareSession:
         self.is_over = False
         self.waiting: Waiting | None = None
 
-    def change(self, asked: Iterable[TargetKey], forgotten: Iterable[TargetKey]) -> None:
-        """Take over what a request adds and forgets."""
+    def change(self, asked: Sequence[TargetKey], forgotten: Iterable[TargetKey]) -> None:
+        """Take over what a request adds and forgets. Raises TooManySharePartitions."""
         targets = self.targets
+        if len(targets) + len(asked) > TARGETS_MAX:
+            raise TooManySharePartitions(self.group_id, self.member_id)
         for key in asked:
             if key not in targets:
                 targets[key] = ShareTarget(key, must_tell=True)

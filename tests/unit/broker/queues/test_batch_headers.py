@@ -170,6 +170,19 @@ def test_what_was_found_before_cold_headers_is_enough(
     assert found.cold is None
 
 
+def test_ranges_of_which_nothing_is_left_are_named(disk: Disk) -> None:
+    log = disk.log()
+    # As compaction leaves it: offsets 2 to 3 and 6 to 9 are gone.
+    for first, values in ((0, 2), (4, 2), (10, 1)):
+        log.append_replicated(batch_of(*[b"x"] * values, base_offset=first, leader_epoch=0))
+    log.high_watermark = 11
+    found = find(log, [(2, 2), (3, 4), (7, 8), (9, 9)], limit_offset=11)
+    assert firsts(found) == [4]
+    assert found.missing == [(2, 2), (7, 8), (9, 9)]
+    # Whether something comes later cannot be told.
+    assert find(log, [(11, 20)], limit_offset=11).missing == []
+
+
 def test_records_of_aborted_transactions_are_left_out(disk: Disk) -> None:
     log = disk.log()
     append(log, b"plain")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millrace.broker.queues import share_sessions
 from millrace.broker.queues.share_sessions import (
     EPOCH_MAX,
     LOWEST_FIRST_EVERY,
@@ -13,6 +14,7 @@ from millrace.broker.queues.share_sessions import (
     ShareSessionNotFound,
     ShareSessions,
     TargetKey,
+    TooManySharePartitions,
 )
 from millrace.core.ids import TopicId
 
@@ -110,6 +112,14 @@ def test_partitions_are_added_and_forgotten() -> None:
     assert list(found.targets) == [B, C]
     found.change([], [C, A])
     assert list(found.targets) == [B]
+
+
+def test_a_session_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_sessions, "TARGETS_MAX", 2)
+    found = session(A)
+    found.change([B], [])
+    with pytest.raises(TooManySharePartitions, match="more than 2 partitions"):
+        found.change([C], [])
 
 
 def test_what_is_new_is_told_once_and_what_failed_until_it_is_well_again() -> None:

@@ -25,7 +25,6 @@ from millrace.broker.queues.live_share import LOOKS_MAX, LiveShare, Look, Taken
 from millrace.broker.queues.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, ShareTarget
 from millrace.core.errors import MillraceError
 from millrace.log.errors import StorageError
-from millrace.log.partition.aborted_bounds import learn_aborted
 from millrace.queues.share_partition.model import AcquireMode, ShareKey
 from millrace.security.acls.binding import Operation
 from millrace.wire.error_codes import ErrorCode
@@ -60,6 +59,8 @@ class ShareFetch:
         "_answer",
         "_bytes_max",
         "_connection",
+        "_deadline",
+        "_is_last",
         "_is_waiting",
         "_is_woken",
         "_min_bytes",
@@ -83,6 +84,9 @@ class ShareFetch:
         self._taken: dict[ShareTarget, Taken] = {}
         self._is_waiting = False
         self._is_woken = False
+        self._is_last = False
+        """Whether it waits no more: its time has passed."""
+        self._deadline: float | None = None
         bytes_max = min(request.max_bytes, self._services.settings.fetch_bytes_max)
         throttle = connection.throttle
         if throttle is not None and (quota := throttle.fetch_bytes_max) is not None:
@@ -143,8 +147,8 @@ class ShareFetch:
 
     # Looking and acquiring.
 
-    def _attempt(self, *, is_last: bool = False) -> None:
-        """Acquire what there is, if it is enough, and answer; else wait, unless this `is_last`."""
+    def _attempt(self) -> None:
+        """Acquire what there is, if it is enough, and answer; else wait."""
         if self._answer.is_over:
             return
         if self._session.is_over:
@@ -157,7 +161,7 @@ class ShareFetch:
                 # A thread has to read something first.
                 return
             size_bytes = sum([look.found.size_bytes for _, _, look in looks])
-            if size_bytes == 0 or (size_bytes < self._min_bytes and not is_last):
+            if size_bytes == 0 or (size_bytes < self._min_bytes and not self._is_last):
                 break
             throttle = self._connection.throttle
             if throttle is not None and throttle.holds_back(
@@ -169,7 +173,10 @@ class ShareFetch:
             self._acquire(looks)
             if self._taken:
                 break
-        if self._taken or is_last or self._request.max_wait_ms <= 0 or self._has_news():
+        else:
+            # All of it was aborted or too old. There may be more behind it, when others had their turn.
+            self.wake()
+        if self._taken or self._is_last or self._request.max_wait_ms <= 0 or self._has_news():
             self._finish()
         else:
             self._wait()
@@ -198,9 +205,9 @@ class ShareFetch:
                 places = places or list(self._places)
                 places[number] = _Place(target, None, told(error))
             elif look is not None:
-                if look.found.cold is not None or look.unread is not None:
+                if not look.is_complete:
                     if not looks:
-                        self._read_first(look)
+                        self._complete_first(share, look)
                         return None
                 elif look.found.batches:
                     looks.append((target, share, look))
@@ -225,20 +232,18 @@ class ShareFetch:
                 if records_left <= 0:
                     break
 
-    def _read_first(self, look: Look) -> None:
+    def _complete_first(self, share: LiveShare, look: Look) -> None:
         """Have a thread read what the loop must not wait for, and try again."""
         if not self._answer.has_place:
             self._connection.take_place(self._answer)
         self._stop_waiting()
-        self._connection.start_task(self._read_and_attempt(look))
+        self._connection.start_task(self._complete_and_attempt(share, look))
 
-    async def _read_and_attempt(self, look: Look) -> None:
-        volume = self._services.log_directories.volume
-        if look.found.cold is not None:
-            await warm_all(volume, [look.found.cold])
-        if look.unread is not None:
-            await learn_aborted(volume, *look.unread)
+    async def _complete_and_attempt(self, share: LiveShare, look: Look) -> None:
+        await share.complete(look, self._services.log_directories.volume)
         self._attempt()
+        # Meanwhile others may have waited behind it.
+        self._pass_on()
 
     def _has_news(self) -> bool:
         """Whether there is something to tell that waiting cannot mend: an error that the member does not know
@@ -261,7 +266,13 @@ class ShareFetch:
         for place in self._places:
             if place.share is not None:
                 place.share.add_waiter(self)
-        self._services.deadlines.add(connection.loop, self._request.max_wait_ms, self)
+        now, wait_ms = connection.loop.time(), self._request.max_wait_ms
+        if self._deadline is None:
+            self._deadline = now + wait_ms / 1000
+        else:
+            # It has waited before, until a thread had read something.
+            wait_ms = max(round((self._deadline - now) * 1000), 0)
+        self._services.deadlines.add(connection.loop, wait_ms, self)
         connection.on_close[self._stop_waiting] = None
 
     def wake(self) -> None:
@@ -312,7 +323,8 @@ class ShareFetch:
     def expire(self) -> None:
         """Its time has passed."""
         if self._is_waiting:
-            self._attempt(is_last=True)
+            self._is_last = True
+            self._attempt()
 
     def _stop_waiting(self) -> None:
         if not self._is_waiting:
@@ -342,11 +354,9 @@ class ShareFetch:
 
     def _send(self) -> None:
         request, session, shares = self._request, self._session, self._services.shares
+        lock_ms = shares.settings_of(session.group_id).lock_duration_ms
         if request.session_epoch == FINAL_EPOCH:
-            lock_ms = shares.settings_of(session.group_id).lock_duration_ms
             shares.end_session(session, in_order=True)
-        else:
-            lock_ms = shares.settings_of(session.group_id).lock_duration_ms
         results = self._results()
         connection = self._connection
         frame = fetch_frame(

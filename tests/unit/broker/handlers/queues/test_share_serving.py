@@ -685,3 +685,30 @@ def test_a_topic_that_is_deleted_is_fetched_no_more(broker: Broker) -> None:
     broker.run(settle())
     assert parts(member.fetched())[0].error_code != 0
     assert broker.shares.find(ShareKey(GROUP, jobs.topic_id, 0)) is None
+
+
+def test_records_of_a_key_are_in_flight_one_at_a_time(broker: Broker) -> None:
+    jobs = queue(broker)
+
+    async def wait(member: Member) -> Any:
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+            if member._transport.writes:
+                return parts(member.fetched())[0]
+        raise AssertionError("no answer")
+
+    async def work() -> None:
+        await set_group(broker, share__order="key")
+        keys = (b"a", b"a", b"b", None, b"a")
+        records = [Record(number, NOW_MS, key, b"v") for number, key in enumerate(keys)]
+        jobs.partitions[0].append(memoryview(bytearray(build_batch(records))), NOW_MS)
+        first, second = Member(broker, "m1"), Member(broker, "m2")
+        first.fetch((jobs, 0))
+        assert [run[:2] for run in runs(await wait(first))] == [(0, 0), (2, 3)]
+        second.fetch((jobs, 0))
+        await settle()
+        assert second.take() == b""
+        first.acknowledge((jobs, 0, [(0, 0, [ACCEPT])]))
+        assert runs(await wait(second)) == [(1, 1, 1)]
+
+    broker.run(work())
