@@ -26,6 +26,8 @@ from millrace.log.batches.validation import InvalidRecords, InvalidRecordTimesta
 from millrace.log.cleaning.worker_messages import JobFailed, WorkerDied, WorkerNotStarted
 from millrace.metadata import errors as metadata_errors
 from millrace.queues import errors as queue_errors
+from millrace.queues.deduplication import IdsNotLoaded
+from millrace.queues.delayed.model import DelayedStoreAbsent
 from millrace.queues.state import errors as share_state_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
 from millrace.security import errors as security_errors
@@ -70,6 +72,9 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     CorruptCompression: ErrorCode.INVALID_RECORD,
     InvalidRecordTimestamps: ErrorCode.INVALID_TIMESTAMP,
     log_errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    # Producers ask who leads, and send the batch again.
+    IdsNotLoaded: ErrorCode.LEADER_NOT_AVAILABLE,
+    DelayedStoreAbsent: ErrorCode.LEADER_NOT_AVAILABLE,
     log_errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     log_errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -13,7 +13,7 @@ from typing import Final
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.log.errors import LogDirectoryOffline, StorageError
-from millrace.log.partition.appending import Appended
+from millrace.log.partition.appending import Appended, append_thinned
 from millrace.log.partition.log_slice import LogSlice
 from millrace.log.partition.partition_log import PartitionLog
 from millrace.log.partition.staging import StagedBatch
@@ -63,6 +63,7 @@ class TopicStats:
     __slots__ = (
         "bytes_in",
         "bytes_out",
+        "deduplicated",
         "fetches",
         "fetches_failed",
         "messages_in",
@@ -74,6 +75,7 @@ class TopicStats:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
+        self.deduplicated = 0
         self.produces = 0
         self.produces_failed = 0
         self.fetches = 0
@@ -356,16 +358,25 @@ class Partition:
     def append_own(self, batch: memoryview, now_ms: int) -> Appended:
         """Append what this broker itself wrote into a producer's transaction, or at its end."""
         self.refuse_unless_leader()
+        return self._shown(self.log.append_own(batch, self.leader_epoch), len(batch))
+
+    def append_thinned(self, batch: memoryview, now_ms: int) -> Appended:
+        """Append a producer's batch of which records were taken out: see `appending.append_thinned`."""
+        self.refuse_unless_leader()
+        return self._shown(append_thinned(self.log, batch, self.leader_epoch, now_ms), len(batch))
+
+    def _shown(self, appended: Appended, size_bytes: int) -> Appended:
+        """Let followers have what was just written, or readers if there are no followers."""
         log = self.log
-        appended = log.append_own(batch, self.leader_epoch)
-        if self.leadership is not None:
-            self._await_followers(len(batch))
-            return appended
-        self.stats.bytes_in += len(batch)
-        if log.flush_is_due:
-            self.flush_wanted(self)
-        if not log.commits_on_flush:
-            self._advance_high_watermark(log.log_end_offset, len(batch))
+        if not appended.duplicate:
+            if self.leadership is not None:
+                self._await_followers(size_bytes)
+                return appended
+            self.stats.bytes_in += size_bytes
+            if log.flush_is_due:
+                self.flush_wanted(self)
+            if not log.commits_on_flush:
+                self._advance_high_watermark(log.log_end_offset, size_bytes)
         return appended
 
     def needs_marker(self, marker: EndMarker) -> bool:

@@ -52,6 +52,7 @@ __all__ = [
     "check_batch",
     "inflate_records",
     "read_control_marker",
+    "read_record",
     "read_records",
     "scan_records",
     "split_batches",
@@ -156,6 +157,11 @@ def read_records(batch: Buffer, limit_bytes: int = INFLATED_BYTES_MAX) -> list[R
     data = bytes(inflate_records(batch, header, limit_bytes))
     append_time = header.max_timestamp if header.is_log_append_time else None
     return [_read_record(data, span, header, append_time) for span in scan_records(data, header)]
+
+
+def read_record(data: bytes, span: RecordSpan, header: BatchHeader) -> Record:
+    """One record among the inflated ones of a batch, where `scan_records` has found it."""
+    return _read_record(data, span, header, header.max_timestamp if header.is_log_append_time else None)
 
 
 def append_record(output: bytearray, offset_delta: int, timestamp_delta: int, record: Record) -> None:

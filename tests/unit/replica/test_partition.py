@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from millrace.log.batches.thinning import thin
 from millrace.log.config import LogConfig
 from millrace.log.partition.appending import STAGED
 from millrace.replica.partition import (
@@ -211,3 +212,16 @@ def test_large_batches_are_left_to_the_log(led: Led) -> None:
     partition.fetch_waiters[waiter] = None
     partition.append(batch_of(bytes(NEWEST_BYTES_MAX)), NOW_MS)
     assert waiter.newest == [None]
+
+
+def test_a_thinned_batch_is_shown_like_any_other(led: Led) -> None:
+    waiter = Waiter()
+    led.partition.fetch_waiters[waiter] = None
+    left = memoryview(bytearray(thin(batch_of(b"a", b"b", producer_id=4), {0}, limit_bytes=1_000)))
+    assert led.partition.append_thinned(left, NOW_MS).last_offset == 1
+    assert (led.partition.log.high_watermark, waiter.more_bytes) == (2, len(left))
+    assert led.partition.append_thinned(left, NOW_MS).duplicate
+    assert waiter.more_bytes == len(left)
+    led.partition.follow(2, 4)
+    with pytest.raises(NotLeader):
+        led.partition.append_thinned(left, NOW_MS)

@@ -35,6 +35,7 @@ from millrace.metadata.config_definitions.resolution import NOTHING_SET
 from millrace.metadata.controller_task import ControllerSettings
 from millrace.metadata.errors import InvalidConfig
 from millrace.metadata.session import SessionSettings
+from millrace.queues.deduplication import ID_BYTES
 from millrace.queues.settings import ShareSettings
 from millrace.queues.state.commands import StateSettings
 from millrace.queues.state.service import StateTopic
@@ -265,6 +266,7 @@ def request_settings(config: BrokerConfig) -> RequestSettings:
         creates_topics=config.boolean("auto.create.topics.enable"),
         described_partitions_max=config.integer("max.request.partition.size.limit"),
         reads_from_followers=config.optional_text("replica.selector.class") is not None,
+        dedup_ids_max=config.integer("dedup.memory.bytes") // ID_BYTES,
     )
 
 

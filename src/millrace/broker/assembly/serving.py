@@ -82,6 +82,7 @@ def build_services(
     def reconfigure(_before: BrokerConfig, config: BrokerConfig) -> None:
         services.config = config
         services.settings = part_settings.request_settings(config)
+        services.deduplication.ids_max = services.settings.dedup_ids_max
         services.lookout.patience_s = _patience_s(ground, config)
 
     ground.config.subscribe(reconfigure)

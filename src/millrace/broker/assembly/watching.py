@@ -94,6 +94,10 @@ def open_pages(
             **process_figures(),
             **scrub_gauges(upkeep.scrubber, directories),
             **audit_gauges(services.access.auditor),
+            "millrace_dedup_ids": (
+                "Ids of records in memory, for topics that store each id once.",
+                services.deduplication.ids_count,
+            ),
             "millrace_open_files": ("Log files held open.", surroundings.open_file_count()),
         }
 
@@ -102,6 +106,10 @@ def open_pages(
             **scrub_counters(upkeep.scrubber.metrics, directories),
             **cleaner_counters(upkeep.cleaner.metrics),
             **audit_counters(services.access.auditor),
+            "millrace_dedup_ids_dropped": (
+                "Ids of records that were forgotten before their time, because there is no more memory.",
+                services.deduplication.dropped_count,
+            ),
         }
 
     metrics = BrokerMetrics(

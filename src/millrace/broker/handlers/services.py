@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millrace.broker.handlers.cluster.answer_cache import AnswerCache
+from millrace.broker.handlers.produce.deduplication import Deduplication
 from millrace.broker.handlers.produce.staging import Staging
 from millrace.broker.network.deadlines import Deadlines
 from millrace.broker.network.recognition import Recognition
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from millrace.log.directories.log_directories import LogDirectories
     from millrace.metadata.security.delegation_tokens import DelegationTokens
     from millrace.metadata.service import Metadata
+    from millrace.queues.delayed.model import DelayedStore
     from millrace.queues.state.service import ShareState
     from millrace.replica.partition import Partition
     from millrace.replica.partitions import Partitions
@@ -60,6 +62,8 @@ class RequestSettings:
     """The bound on one answer to DescribeTopicPartitions."""
     reads_from_followers: bool
     """Whether consumers are sent to a follower in their rack."""
+    dedup_ids_max: int
+    """How many ids of records are remembered for all topics that store each id once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,16 +102,20 @@ class Services:
     """The rules of this moment on who may do what."""
     tenant_storage: TenantStorage | None = None
     """Which tenants may store no more; None where nobody looks."""
+    delayed_store: DelayedStore | None = None
+    """Where records wait that are to be delivered later; None where there is no such place."""
     throttling: Throttling = field(default_factory=Throttling)
     """What clients may take of this broker."""
     wakeups: Wakeups = field(default_factory=Wakeups)
     deadlines: Deadlines = field(default_factory=Deadlines)
     metadata_answers: AnswerCache = field(default_factory=AnswerCache)
     staging: Staging = field(init=False)
+    deduplication: Deduplication = field(init=False)
     recognition: Recognition = field(init=False)
 
     def __post_init__(self) -> None:
         self.staging = Staging(self.wakeups)
+        self.deduplication = Deduplication(self.partitions, self.clock, self.settings.dedup_ids_max)
         world = self.partitions.world
         self.recognition = Recognition(world, access=self.access)
         _ = self.metadata.subscribe(lambda _old, _new: world.changed())

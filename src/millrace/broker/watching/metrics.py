@@ -51,6 +51,7 @@ class TopicFigures(NamedTuple):
     produces_failed: int
     fetches: int
     fetches_failed: int
+    deduplicated: int
 
 
 class PartitionFigures(NamedTuple):
@@ -141,6 +142,7 @@ class BrokerMetrics:
                     stats.produces_failed,
                     stats.fetches,
                     stats.fetches_failed,
+                    stats.deduplicated,
                 )
                 for topic, stats in services.partitions.stats.items()
             ],
@@ -263,6 +265,7 @@ def _topic_families(topics: list[TopicFigures]) -> Iterator[Metric]:
         ("millrace_topic_produce_failures", "Batches of records that were refused.", "produces_failed"),
         ("millrace_topic_fetch_requests", "Reads of a partition for consumers.", "fetches"),
         ("millrace_topic_fetch_failures", "Reads of a partition that were refused.", "fetches_failed"),
+        ("millrace_topic_deduplicated", "Records not stored: their id was there already.", "deduplicated"),
     )
     for name, text, attribute in described:
         family = CounterMetricFamily(name, text, labels=("topic",))

@@ -60,6 +60,28 @@ def refusal(batch: memoryview, config: LogConfig) -> MillraceError:
     return InvalidRecord(f"a batch of {count} records has a last offset delta of {delta}")
 
 
+def check_sent(batch: memoryview, now_ms: int, config: LogConfig) -> None:
+    """Refuse a producer's batch as the append path would, for one that comes there with fewer records than
+    were sent. Its checksum is right, and it is no transaction's."""
+    header = HEADER.unpack_from(batch)
+    sent_offset, length, _, magic, _, attributes, delta, base_timestamp, max_timestamp, _, _, _, count = (
+        header
+    )
+    if (
+        length + LENGTH_END != len(batch)
+        or magic != MAGIC
+        or sent_offset
+        or count <= 0
+        or delta != count - 1
+        or attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)
+        or attributes & COMPRESSION_MASK > CODEC_MAX
+        or len(batch) > config.max_message_bytes
+    ):
+        raise refusal(batch, config)
+    if not config.timestamp_log_append:
+        check_timestamps(attributes, base_timestamp, max_timestamp, now_ms, config)
+
+
 def check_timestamps(
     attributes: int, base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig
 ) -> None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
+from millrace.log.batches.checks import check_sequence
 from millrace.log.errors import StorageError
 from millrace.log.segments.segment import Segment
 from millrace.log.segments.txn_index import AbortedTransaction
+from millrace.log.state.producer_state import RememberedBatch
 from millrace.log.state.transactions import apply_batch
 from millrace.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -106,6 +108,45 @@ def append_own(log: PartitionLog, batch: memoryview, leader_epoch: int) -> Appen
     _enter(log, segment, position, batch, numbered)
     log.flushing.wrote(last_offset)
     return Appended(base_offset, last_offset, -1, False)
+
+
+def append_thinned(log: PartitionLog, batch: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+    """Append a producer's batch of which some records were taken out, perhaps all. It was checked as it was
+    sent (`checks.check_sent`), and gets the offsets that it would have had as a whole."""
+    header = HEADER.unpack_from(batch)
+    _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, _, _, _ = header
+    append_time_ms = -1
+    if log.config.timestamp_log_append:
+        append_time_ms = max_timestamp = now_ms
+        stamp(batch, attributes, now_ms)
+    original = find_original(log, header)
+    if original is not None:
+        return Appended(original.base_offset, original.last_offset, append_time_ms, True)
+    segment = prepare(log, header, leader_epoch, max_timestamp, now_ms)
+    base_offset = log.log_end_offset
+    last_offset = base_offset + delta
+    write_prefix(batch, 0, base_offset, length, leader_epoch)
+    position = segment.size_bytes
+    try:
+        segment.file.write_at(position, batch)
+    except StorageError as error:
+        write_failed(log, segment, error, header, now_ms)
+        raise
+    segment.size_bytes = position + len(batch)
+    log.log_end_offset = last_offset + 1
+    segment.note(position, len(batch), base_offset, last_offset, max_timestamp)
+    if producer_id >= 0:
+        log.state.producers.record(header, last_offset, max_timestamp, now_ms)
+    if last_offset >= log.flushing.notice_at:
+        log.flushing.wrote(last_offset)
+    return Appended(base_offset, last_offset, append_time_ms, False)
+
+
+def find_original(log: PartitionLog, header: tuple[int, ...]) -> RememberedBatch | None:
+    """Where an idempotent producer's batch is, if it was appended before; raises if it cannot be next."""
+    log.write_staged()
+    _, _, _, _, _, _, _, _, _, producer_id, _, _, _ = header
+    return None if producer_id < 0 else check_sequence(log.state.producers, header)
 
 
 def append_run(

@@ -161,6 +161,16 @@ _MEMORY: Final = (
         deviates="Kafka has no limit unless told; memory should be bounded from the first day",
     ),
     Setting(
+        name="dedup.memory.bytes",
+        type=_LONG,
+        default=134_217_728,
+        doc="How much memory the ids of records may take in topics with dedup.window.ms. When it is full, "
+        "the oldest ids of the partition with the most are forgotten before their time, and counted in "
+        "millrace_dedup_ids_dropped. An id takes about 112 bytes.",
+        valid=Range(1_048_576),
+        update=_DYNAMIC,
+    ),
+    Setting(
         name="fetch.max.bytes",
         type=_INT,
         default=57_671_680,

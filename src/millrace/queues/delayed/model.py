@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.wire.records import Header
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
-
-    from millrace.core.errors import MillraceError
 
 DELIVER_AT: Final = "millrace-deliver-at"
 """When a record is to be seen, in ms since 1970, as text."""
@@ -47,6 +46,13 @@ class DelayedRecord(NamedTuple):
     now."""
     is_cancellation: bool = False
     """Whether nothing is to be delivered in its place."""
+
+
+class DelayedStoreAbsent(MillraceError):
+    """Delayed records cannot be taken, because this broker has no place for them yet."""
+
+    def __init__(self) -> None:
+        super().__init__("this broker cannot keep delayed records yet; try again later")
 
 
 class DelayedStore(Protocol):

@@ -20,7 +20,7 @@ from millrace.core.lanes import LaneFigures
 BUCKETS = [2, 1] + [0] * (len(LATENCY_BOUNDS_S) - 2) + [1]
 
 FIGURES = Figures(
-    topics=[TopicFigures("orders", 100, 200, 3, 4, 1, 5, 2)],
+    topics=[TopicFigures("orders", 100, 200, 3, 4, 1, 5, 2, 6)],
     partitions=[PartitionFigures("orders", "0", 1_000, 5, 25, 2)],
     directories=[DirectoryFigures("/a", 500, False, 3, 1), DirectoryFigures("/b", None, True, 0, 0)],
     apis=[ApiFigures("PRODUCE", 4, 1.5, BUCKETS, {3: 2, 999: 1})],

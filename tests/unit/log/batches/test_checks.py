@@ -6,7 +6,13 @@ import struct
 
 import pytest
 
-from millrace.log.batches.checks import check_sequence, check_timestamps, refusal, split_batches
+from millrace.log.batches.checks import (
+    check_sent,
+    check_sequence,
+    check_timestamps,
+    refusal,
+    split_batches,
+)
 from millrace.log.config import LogConfig
 from millrace.log.errors import (
     BatchTooLarge,
@@ -102,3 +108,23 @@ def test_records_are_split_where_batches_begin() -> None:
     records[-1] ^= 1
     with pytest.raises(CorruptBatch):
         split_batches(records, at_least=5)
+
+
+def test_a_batch_is_judged_as_it_was_sent_before_records_are_taken_out() -> None:
+    config = LogConfig(max_message_bytes=1_000)
+    check_sent(batch_of(b"a", b"b", producer_id=3), NOW_MS, config)
+    control, gap = batch_of(b"a"), batch_of(b"a")
+    control[22] |= 0x20
+    gap[26] = 5
+    for wrong, error in (
+        (batch_of(b"x" * 2_000), BatchTooLarge),
+        (batch_of(b"a", producer_id=3, transactional=True), UnverifiedTransaction),
+        (batch_of(b"a", timestamp=NOW_MS + 2 * 3_600_000), InvalidTimestamp),
+        (batch_of(b"a", base_offset=4), InvalidRecord),
+        (control, InvalidRecord),
+        (gap, InvalidRecord),
+    ):
+        with pytest.raises(error):
+            check_sent(wrong, NOW_MS, config)
+    late = batch_of(b"a", timestamp=NOW_MS + 2 * 3_600_000)
+    check_sent(late, NOW_MS, LogConfig(timestamp_log_append=True))

@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from millrace.core.errors import MillraceError
+from millrace.log.batches.thinning import thin
 from millrace.log.config import LogConfig
 from millrace.log.errors import (
     BatchTooLarge,
@@ -20,6 +21,7 @@ from millrace.log.errors import (
     ProducerFenced,
     UnsupportedBatchFormat,
 )
+from millrace.log.partition.appending import append_thinned
 from millrace.log.segments.header_walk import RELATIVE_OFFSET_MAX
 from millrace.log.state.producer_state import SEQUENCE_MAX
 from millrace.wire.batch_header import read_header
@@ -228,3 +230,30 @@ def test_an_open_transaction_holds_the_last_stable_offset(disk: Disk) -> None:
     log = disk.reopen()
     log.high_watermark = 3
     assert log.last_stable_offset == 1
+
+
+def test_a_thinned_batch_takes_the_offsets_and_sequences_of_the_whole(make_disk: MakeDisk) -> None:
+    disk = make_disk(LogConfig())
+    log = disk.log()
+    sent = batch_of(b"a", b"b", b"c", producer_id=5, sequence=0)
+    left = memoryview(bytearray(thin(sent, {0, 2}, limit_bytes=1_000)))
+    empty = memoryview(bytearray(thin(batch_of(b"d", producer_id=5, sequence=3), {0}, limit_bytes=1_000)))
+    assert append_thinned(log, left, 2, NOW_MS) == (0, 2, -1, False)
+    assert append_thinned(log, empty, 2, NOW_MS) == (3, 3, -1, False)
+    assert append_thinned(log, left, 2, NOW_MS) == (0, 2, -1, True)
+    with pytest.raises(OutOfOrderSequence):
+        append_thinned(log, memoryview(bytearray(batch_of(b"f", producer_id=5, sequence=9))), 2, NOW_MS)
+    assert log.append_as_leader(batch_of(b"e", producer_id=5, sequence=4), 2, NOW_MS).base_offset == 4
+    log.high_watermark = log.log_end_offset
+    assert read_values(log) == [(1, b"b"), (4, b"e")]
+    again = disk.reopen()
+    assert again.log_end_offset == 5
+    assert append_thinned(again, left, 3, NOW_MS).duplicate, "the producers' state has both"
+
+
+def test_a_thinned_batch_gets_the_time_of_its_arrival_where_the_topic_says_so(make_disk: MakeDisk) -> None:
+    log = make_disk(LogConfig(timestamp_log_append=True)).log()
+    left = memoryview(bytearray(thin(batch_of(b"a", b"b", timestamp=5), {0}, limit_bytes=1_000)))
+    assert append_thinned(log, left, 2, NOW_MS).log_append_time_ms == NOW_MS
+    (record,) = read_records(log.read(0, 1_000, 2, True).read())
+    assert (record.offset, record.timestamp, record.value) == (1, NOW_MS, b"b")

@@ -115,7 +115,7 @@ class PartAnswer(ProduceAnswer):
     """The answer for one of the partitions that a request names, where that has to wait: a part of the
     whole."""
 
-    __slots__ = ("_at", "_results", "_whole")
+    __slots__ = ("_at", "_is_held", "_results", "_success", "_whole")
 
     def __init__(
         self, whole: WholeAnswer, connection: Connection, partition: Partition, results: list[PartitionResult]
@@ -127,11 +127,32 @@ class PartAnswer(ProduceAnswer):
         self._whole = whole
         self._results = results
         self._at = len(results)
+        self._is_held = False
+        self._success: PartitionResult | None = None
         results.append(PartitionResult(partition.index))
 
     @override
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
-        self.conclude(success_of(self.partition, base_offset, append_time_ms))
+        success = success_of(self.partition, base_offset, append_time_ms)
+        if self._is_held:
+            self._success = success
+        else:
+            self.conclude(success)
+
+    def hold(self) -> None:
+        """Tell of no success before `let_go` is called: what was taken out of the batch has to be stored
+        elsewhere."""
+        self._is_held = True
+
+    def let_go(self, error: MillraceError | None) -> None:
+        """What was taken out is stored, or may not be: then the producer has to send the batch again, which
+        is in the log already."""
+        self._is_held = False
+        if error is not None:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.conclude(PartitionResult(self.partition.index, code, error_message=str(error)))
+        elif self._success is not None:
+            self.conclude(self._success)
 
     @override
     def await_commit(self, appended: Appended) -> None:

@@ -4,7 +4,7 @@ or no acknowledgement."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,14 +16,22 @@ from millrace.broker.handlers.produce.answers import (
     refusal_of,
     success_of,
 )
+from millrace.broker.handlers.produce.deduplication import PATIENCE_S
+from millrace.broker.handlers.produce.marked_batches import (
+    Looked,
+    delayed_records,
+    look_into,
+    places_in_log,
+)
 from millrace.broker.handlers.produce.refused_batches import Place, code_behind_refused, note_refused
 from millrace.broker.handlers.produce.transaction_gate import TransactionGate, copied, is_transactional
 from millrace.broker.internal_appends import BETWEEN_BROKERS
 from millrace.core.errors import MillraceError
-from millrace.log.batches.validation import prepare
 from millrace.log.partition.appending import Appended
 from millrace.metadata.topic_names import DELAYED_TOPIC, INTERNAL_TOPICS
+from millrace.queues.delayed.model import DelayedStoreAbsent
 from millrace.security.acls.binding import Operation
+from millrace.wire.batch_header import read_header
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.produce_codec import PartitionResult, TopicRecords
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from millrace.broker.network.connection import Connection
     from millrace.coordinator.runtime import Answer
     from millrace.core.ids import TopicId
+    from millrace.queues.marked_records import Scheduled
     from millrace.replica.partition import Partition
     from millrace.security.acls.decisions import Decisions
 
@@ -111,7 +120,16 @@ def is_write_refused(connection: Connection, topic: TopicRecords) -> bool:
 class _Appends:
     """The appends of one request."""
 
-    __slots__ = ("_acks", "_answer", "_connection", "_gate", "_is_from_broker", "_services", "_unprepared")
+    __slots__ = (
+        "_acks",
+        "_answer",
+        "_connection",
+        "_gate",
+        "_is_from_broker",
+        "_services",
+        "_timeout_ms",
+        "_unprepared",
+    )
 
     def __init__(
         self, request: ProduceAnswer, gate: TransactionGate | None, *, is_from_broker: bool = False
@@ -119,6 +137,7 @@ class _Appends:
         self._connection = request.connection
         self._services = request.connection.services
         self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
         self._answer = WholeAnswer(request)
         self._gate = gate
         """For a producer with a transactional id."""
@@ -170,25 +189,98 @@ class _Appends:
                     self._append(partition, topic_id, records, now_ms, results)
 
     async def prepare_and_finish(self) -> None:
-        """For topics whose batches are looked into: check and recompress off the loop, then append."""
+        """For topics whose batches are looked into: check, recompress and thin off the loop, then
+        append."""
         loop = asyncio.get_running_loop()
         for part, partition, topic_id, records in self._unprepared:
             now_ms = self._services.clock.wall_ms()
             try:
-                work = partial(prepare, memoryview(records), partition.log.config, now_ms=now_ms)
-                ready = await loop.run_in_executor(None, work)
+                work = partial(
+                    look_into,
+                    memoryview(records),
+                    partition.log.config,
+                    now_ms=now_ms,
+                    has_marks=not self._is_from_broker,
+                )
+                looked = await loop.run_in_executor(None, work)
             except MillraceError as error:
                 partition.stats.produces_failed += 1
                 part.conclude(refusal_of(self._services, partition, error))
             else:
-                if self._is_from_broker or self._connection.decisions.allows_on_topic(
-                    Operation.WRITE, partition.topic
-                ):
-                    self._append(partition, topic_id, ready, now_ms, [], part)
-                else:
-                    # The permission went while the batch was looked into.
-                    part.conclude(_not_authorized(partition.index))
+                await self._append_looked_into(part, partition, topic_id, looked)
         self.finish()
+
+    async def _append_looked_into(
+        self, part: PartAnswer, partition: Partition, topic_id: TopicId | None, looked: Looked
+    ) -> None:
+        """Append what is left of a batch, and have stored what was taken out to be delivered later."""
+        append = partial(self._append_left, partition, topic_id)
+        repeated: Container[int] = ()
+        outcome: PartitionResult | Appended
+        if looked.marks.scheduled and self._services.delayed_store is None:
+            partition.stats.produces += 1
+            outcome = self._failure(partition, topic_id, looked.records, DelayedStoreAbsent())
+        elif looked.marks.ids:
+            try:
+                outcome, repeated = await self._services.deduplication.append_once(
+                    partition, looked, append, min(PATIENCE_S, self._timeout_ms / 1000)
+                )
+            except MillraceError as error:
+                partition.stats.produces += 1
+                outcome = self._failure(partition, topic_id, looked.records, error)
+        else:
+            outcome = append(looked.records, looked.is_thinned)
+        if isinstance(outcome, PartitionResult):
+            part.conclude(outcome)
+            return
+        scheduled = looked.marks.scheduled
+        if outcome.duplicate:
+            scheduled += looked.marks.due
+        if scheduled and self._acks:
+            part.hold()
+        if self._must_wait_for(partition, outcome):
+            part.await_commit(outcome)
+        else:
+            part.succeed(outcome.base_offset, outcome.log_append_time_ms)
+        if scheduled:
+            await self._store(part, scheduled, outcome, repeated)
+
+    def _append_left(
+        self, partition: Partition, topic_id: TopicId | None, records: memoryview, is_thinned: bool
+    ) -> PartitionResult | Appended:
+        """Append what is left of a batch, as everything else is."""
+        decisions = self._connection.decisions
+        if not self._is_from_broker and not decisions.allows_on_topic(Operation.WRITE, partition.topic):
+            # The permission went while the batch was looked into.
+            return _not_authorized(partition.index)
+        now_ms = self._services.clock.wall_ms()
+        return self._outcome(partition, topic_id, records, now_ms, is_thinned=is_thinned)
+
+    async def _store(
+        self,
+        part: PartAnswer,
+        scheduled: Sequence[Scheduled],
+        appended: Appended,
+        repeated: Container[int],
+    ) -> None:
+        """Have delayed records stored under the offsets that they got. Those of a batch that was sent again
+        are stored again, unless they are in the log."""
+        partition, store = part.partition, self._services.delayed_store
+        records = delayed_records(partition, scheduled, appended, without=repeated)
+        if appended.duplicate and records:
+            try:
+                present = await places_in_log(partition, appended)
+            except MillraceError as error:
+                if self._acks:
+                    part.let_go(error)
+                return
+            records = [each for each in records if each.offset - appended.base_offset not in present]
+        if not records or store is None:
+            part.let_go(None)
+            return
+        stored = store.add(records)
+        if self._acks:
+            stored.add_done_callback(partial(_stored, part))
 
     def finish(self) -> None:
         """Everything is appended."""
@@ -201,24 +293,33 @@ class _Appends:
         records: memoryview,
         now_ms: int,
         results: list[PartitionResult],
-        part: PartAnswer | None = None,
     ) -> None:
-        """Append to one partition; what comes of it is added to the results, or told the part that stands
-        there already."""
-        result = self._result(partition, topic_id, records, now_ms)
-        if isinstance(result, Appended):
-            if part is None:
-                part = self._answer.new_part(partition, results)
-            part.await_commit(result)
-        elif part is None:
-            results.append(result)
+        """Append to one partition; what comes of it is added to the results."""
+        outcome = self._outcome(partition, topic_id, records, now_ms)
+        if isinstance(outcome, PartitionResult):
+            results.append(outcome)
+        elif self._must_wait_for(partition, outcome):
+            self._answer.new_part(partition, results).await_commit(outcome)
         else:
-            part.conclude(result)
+            results.append(success_of(partition, outcome.base_offset, outcome.log_append_time_ms))
 
-    def _result(
-        self, partition: Partition, topic_id: TopicId | None, records: memoryview, now_ms: int
+    def _must_wait_for(self, partition: Partition, appended: Appended) -> bool:
+        """Whether the batch is not yet as safe as the request demands."""
+        log, acks = partition.log, self._acks
+        return log.high_watermark <= appended.last_offset and (
+            acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
+        )
+
+    def _outcome(
+        self,
+        partition: Partition,
+        topic_id: TopicId | None,
+        records: memoryview,
+        now_ms: int,
+        *,
+        is_thinned: bool = False,
     ) -> PartitionResult | Appended:
-        """The result of an append; or, if that has to wait for the commit, where the batch was appended."""
+        """Where the batch was appended, or why not."""
         partition.stats.produces += 1
         gate, acks = self._gate, self._acks
         place = (partition.topic if topic_id is None else topic_id), partition.index
@@ -232,22 +333,31 @@ class _Appends:
                 raise refusal
             if acks == ALL_REPLICAS:
                 partition.refuse_if_too_few_replicas()
+            if is_thinned:
+                return self._append_thinned(partition, records, now_ms)
             if gate is None:
-                appended = partition.append(records, now_ms)
-            else:
-                appended = gate.append(partition, records, now_ms)
+                return partition.append(records, now_ms)
+            return gate.append(partition, records, now_ms)
         except MillraceError as error:
-            partition.stats.produces_failed += 1
-            code = None if gate is None else gate.code_of(error)
-            result = refusal_of(self._services, partition, error, code)
-            self._note_refused(place, records, result.error_code)
-            return result
-        log = partition.log
-        if log.high_watermark <= appended.last_offset and (
-            acks == ALL_REPLICAS or (acks == 1 and log.commits_on_flush)
-        ):
-            return appended
-        return success_of(partition, appended.base_offset, appended.log_append_time_ms)
+            return self._failure(partition, topic_id, records, error)
+
+    def _append_thinned(self, partition: Partition, records: memoryview, now_ms: int) -> Appended:
+        """It is of no transaction: those keep all their records."""
+        appended = partition.append_thinned(records, now_ms)
+        if not appended.duplicate:
+            partition.stats.messages_in += read_header(records).records_count
+        return appended
+
+    def _failure(
+        self, partition: Partition, topic_id: TopicId | None, records: memoryview, error: MillraceError
+    ) -> PartitionResult:
+        """Nothing was appended."""
+        partition.stats.produces_failed += 1
+        code = None if self._gate is None else self._gate.code_of(error)
+        result = refusal_of(self._services, partition, error, code)
+        place = (partition.topic if topic_id is None else topic_id), partition.index
+        self._note_refused(place, records, result.error_code)
+        return result
 
     def _note_refused(self, place: Place, records: memoryview, code: int) -> None:
         """Those behind a batch that its producer has to send again are not to come before it."""
@@ -291,6 +401,12 @@ class _Appends:
             services.absence(topic, topic_id, index),
             current_leader=services.current_leader(topic, topic_id, index),
         )
+
+
+def _stored(part: PartAnswer, outcome: asyncio.Future[MillraceError | None]) -> None:
+    # A broker that stops tells nobody: the producer asks the next leader.
+    if not outcome.cancelled():
+        part.let_go(outcome.result())
 
 
 def _not_authorized(index: int) -> PartitionResult:
