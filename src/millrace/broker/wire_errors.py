@@ -12,6 +12,7 @@ from millrace.broker.network.fetch_sessions import (
     SessionTopicIdsDiffer,
 )
 from millrace.broker.queues import live_share, share_sessions
+from millrace.broker.queues.dead_letters import DeadLetterTopicUnusable
 from millrace.broker.queues.persister import StateWriteTimedOut
 from millrace.broker.replication.peers import PeerUnreachable
 from millrace.broker.replication.replica_sessions import SessionRefused
@@ -111,6 +112,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     JobFailed: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerDied: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerNotStarted: ErrorCode.UNKNOWN_SERVER_ERROR,
+    DeadLetterTopicUnusable: ErrorCode.UNKNOWN_SERVER_ERROR,
     # What a user asked of the cluster and cannot have.
     metadata_errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     metadata_errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,

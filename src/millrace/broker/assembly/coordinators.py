@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from millrace.broker.assembly import part_settings
 from millrace.broker.assembly.cluster import Neighbours
 from millrace.broker.assembly.ground import Ground
-from millrace.broker.assembly.queues import start_shares
+from millrace.broker.assembly.queues import start_dead_letters, start_shares
 from millrace.broker.internal_appends import InternalAppends
+from millrace.broker.queues.dead_letters import DeadLetters
 from millrace.broker.queues.persister import Persister, StatePersister
 from millrace.broker.queues.share_partitions import SharePartitions
 from millrace.broker.replication.local_replicas import LocalReplicas
@@ -36,6 +37,7 @@ class Coordinators:
     persister: Persister
     """Where this broker's share partitions keep their state, whoever coordinates it."""
     shares: SharePartitions
+    dead_letters: DeadLetters
 
     def stop(self) -> None:
         """Let nobody wait any longer: members that wait for others to join would keep their connections
@@ -87,7 +89,18 @@ def start_coordinators(
     )
     replicas.subscribe(share_state.runtime.leadership_changed)
     shares = start_shares(ground, metadata, replicas, persister)
-    return Coordinators(groups, transactions, markers, producer_ids, appends, share_state, persister, shares)
+    dead_letters = start_dead_letters(ground, metadata, partitions, appends, shares)
+    return Coordinators(
+        groups,
+        transactions,
+        markers,
+        producer_ids,
+        appends,
+        share_state,
+        persister,
+        shares,
+        dead_letters,
+    )
 
 
 def _build_share_state(ground: Ground, metadata: Metadata, partitions: Partitions) -> ShareState:

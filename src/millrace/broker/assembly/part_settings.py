@@ -15,6 +15,7 @@ from millrace.broker.config.config import BrokerConfig
 from millrace.broker.handlers.services import RequestSettings
 from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.server import ServerLimits
+from millrace.broker.queues.dead_letters import DeadLetterSettings
 from millrace.broker.replication.fetcher import FetcherSettings
 from millrace.broker.replication.membership import MembershipSettings
 from millrace.broker.replication.replication import ReplicationSettings
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from millrace.metadata.store.etcd_calls import EtcdSettings
 
 log: Final = logging.getLogger(__name__)
+
+_TAKES_DEAD_LETTERS: Final = "errors.deadletterqueue.group.enable"
 
 
 def name_those_without_effect(config: BrokerConfig) -> None:
@@ -420,6 +423,19 @@ def queue_priority(config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SE
     value = topic_value("queue.priority", configs, config.layers)
     assert isinstance(value, int), value
     return value
+
+
+def dead_letter_settings(config: BrokerConfig) -> DeadLetterSettings:
+    return DeadLetterSettings(
+        topic_prefix=config.text("errors.deadletterqueue.topic.name.prefix"),
+        creates_topics=config.boolean("errors.deadletterqueue.auto.create.topics.enable"),
+        new_topic_configs={_TAKES_DEAD_LETTERS: "true"},
+    )
+
+
+def takes_dead_letters(config: BrokerConfig, configs: Mapping[str, str] = NOTHING_SET) -> bool:
+    """Whether share groups may write dead letters to a topic, given what is set for the topic itself."""
+    return topic_value(_TAKES_DEAD_LETTERS, configs, config.layers) is True
 
 
 def share_sessions_max(config: BrokerConfig) -> int:

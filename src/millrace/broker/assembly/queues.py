@@ -5,6 +5,8 @@ from __future__ import annotations
 from millrace.broker.assembly import part_settings
 from millrace.broker.assembly.ground import Ground
 from millrace.broker.config.config import BrokerConfig
+from millrace.broker.internal_appends import InternalAppends
+from millrace.broker.queues.dead_letters import DeadLetters
 from millrace.broker.queues.persister import Persister
 from millrace.broker.queues.share_partitions import SharePartitions
 from millrace.broker.queues.share_sessions import ShareSessions
@@ -12,6 +14,29 @@ from millrace.broker.replication.local_replicas import LocalReplicas
 from millrace.core.ids import TopicId
 from millrace.metadata.service import Metadata
 from millrace.queues.settings import ShareSettings
+from millrace.replica.partitions import Partitions
+
+
+def start_dead_letters(
+    ground: Ground,
+    metadata: Metadata,
+    partitions: Partitions,
+    appends: InternalAppends,
+    shares: SharePartitions,
+) -> DeadLetters:
+    """Write what share partitions give up from now on."""
+    config = ground.config
+    dead_letters = DeadLetters(
+        appends,
+        metadata,
+        partitions,
+        clock=ground.surroundings.clock,
+        start_task=ground.background.starter("write-dead-letters"),
+        settings=lambda: part_settings.dead_letter_settings(config.now),
+        is_enabled=lambda configs: part_settings.takes_dead_letters(config.now, configs),
+    )
+    shares.write_dead_letters = dead_letters.write
+    return dead_letters
 
 
 def start_shares(

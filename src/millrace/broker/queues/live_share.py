@@ -161,8 +161,12 @@ class Home(Protocol):
     def fenced(self, share: LiveShare, error: MillraceError) -> None:
         """Serve it no more."""
 
-    def give_up(self, share: LiveShare, letters: Sequence[DeadLetter]) -> None:
-        """Write dead letters, and say so by `LiveShare.dead_letter_written`."""
+    def give_up(self, share: LiveShare, letters: Sequence[DeadLetter], *, is_again: bool = False) -> None:
+        """Write dead letters, and say so by `LiveShare.dead_letter_written`; `is_again` if an earlier leader
+        may have written some of them."""
+
+    def letters_written(self, share: LiveShare) -> None:
+        """No dead letter of it waits any more."""
 
 
 class LiveShare:
@@ -202,7 +206,7 @@ class LiveShare:
         self.state_epoch = state_epoch
         letters = rules.waiting_dead_letters()
         if letters:
-            self._home.give_up(self, letters)
+            self._home.give_up(self, letters, is_again=True)
         self._heed_log_start()
         self._watch_clock()
         self.wake()
@@ -339,6 +343,8 @@ class LiveShare:
         if rules is not None and self.error is None:
             self.stats.dead_lettered += last - first + 1
             self._carry_out(rules.dead_letter_written(first, last))
+            if not rules.archiving_count:
+                self._home.letters_written(self)
 
     # Time.
 

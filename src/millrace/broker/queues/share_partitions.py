@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GiveUp = Callable[[LiveShare, Sequence["DeadLetter"]], None]
+GiveUp = Callable[[LiveShare, Sequence["DeadLetter"], bool], None]
 
 
 class SharePartitions:
@@ -219,6 +219,9 @@ class SharePartitions:
             share.release(session.member_id, in_order=in_order)
         if not self.sessions.has_members(group_id):
             for share in list(self._by_group.get(group_id, {}).values()):
+                if share.rules is not None and share.rules.archiving_count:
+                    # Else its dead letters would wait until somebody fetches from it again.
+                    continue
                 self.fenced(share, ShareFenced(share.key, "its group has no session here"))
             self._settings.pop(group_id, None)
 
@@ -233,9 +236,13 @@ class SharePartitions:
         delay_ms = max(deadline_ms - self._clock.wall_ms(), 0)
         self._timers.change((SetTimer(share.key, delay_ms, share),))
 
-    def give_up(self, share: LiveShare, letters: Sequence[DeadLetter]) -> None:
+    def give_up(self, share: LiveShare, letters: Sequence[DeadLetter], *, is_again: bool = False) -> None:
         if self.write_dead_letters is not None:
-            self.write_dead_letters(share, letters)
+            self.write_dead_letters(share, letters, is_again)
+
+    def letters_written(self, share: LiveShare) -> None:
+        if not self.sessions.has_members(share.key.group_id):
+            self.fenced(share, ShareFenced(share.key, "its group has no session here"))
 
 
 def _expire(share: object) -> None:

@@ -124,6 +124,21 @@ SHARE_GROUP_SETTINGS: Final = (
         valid=Range(1),
     ),
     Setting(
+        name="errors.deadletterqueue.topic.name.prefix",
+        type=ConfigType.STRING,
+        default="dlq.",
+        doc="How the names of topics begin that share groups write dead letters to; empty for any name.",
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    Setting(
+        name="errors.deadletterqueue.auto.create.topics.enable",
+        type=ConfigType.BOOLEAN,
+        default=False,
+        doc="Whether a dead-letter topic that is missing is created, with "
+        "errors.deadletterqueue.group.enable.",
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    Setting(
         name="group.share.initialize.retry.interval.ms",
         type=_INT,
         default=30_000,

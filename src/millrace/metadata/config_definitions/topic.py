@@ -126,6 +126,12 @@ _SETTINGS: Final = (
         synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
     ),
     _topic(
+        "errors.deadletterqueue.group.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether share groups may write dead letters to the topic.",
+    ),
+    _topic(
         "file.delete.delay.ms",
         ConfigType.LONG,
         60_000,

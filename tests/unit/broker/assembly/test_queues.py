@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
-from millrace.broker.assembly.queues import start_shares
+from millrace.broker.assembly import part_settings
+from millrace.broker.assembly.queues import start_dead_letters, start_shares
 from millrace.broker.config.config import load
 from millrace.core.ids import TopicId
 from millrace.metadata.image import EMPTY
@@ -46,5 +47,20 @@ def test_settings_of_the_broker_the_group_and_the_topic_count(tmp_path: Path) ->
             assert shares.settings_of("g").delivery_count_limit == 7
             assert shares.sessions.sessions_max == 3000
             assert EMPTY.group_configs == {}
+
+    asyncio.run(main())
+
+
+def test_what_share_partitions_give_up_is_written(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with background() as tasks:
+            ground = ground_of(tmp_path, background=tasks)
+            shares = start_shares(ground, Mock(), Mock(), Mock())
+            dead_letters = start_dead_letters(ground, Mock(), Mock(), Mock(), shares)
+            assert shares.write_dead_letters == dead_letters.write
+            settings = part_settings.dead_letter_settings(ground.config.now)
+            assert (settings.topic_prefix, settings.creates_topics) == ("dlq.", False)
+            assert not part_settings.takes_dead_letters(ground.config.now)
+            assert part_settings.takes_dead_letters(ground.config.now, settings.new_topic_configs)
 
     asyncio.run(main())

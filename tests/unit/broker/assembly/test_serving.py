@@ -36,7 +36,7 @@ from tests.unit.broker.assembly.grounds import ground_of
 def services_of(ground: Ground) -> Services:
     nobody = Mock()
     metadata = cast("Metadata", SimpleNamespace(image=EMPTY, subscribe=lambda _callback: None))
-    coordinators = Coordinators(nobody, nobody, nobody, nobody, nobody, nobody, nobody, nobody)
+    coordinators = Coordinators(*[nobody] * 9)
     return build_services(ground, metadata, build_storage(ground), coordinators, None)
 
 

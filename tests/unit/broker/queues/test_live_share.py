@@ -140,8 +140,11 @@ class Home:
         self.ended.append(error)
         share.end(error)
 
-    def give_up(self, _share: LiveShare, letters: Sequence[DeadLetter]) -> None:
+    def give_up(self, _share: LiveShare, letters: Sequence[DeadLetter], *, is_again: bool = False) -> None:
         self.letters += letters
+
+    def letters_written(self, _share: LiveShare) -> None:
+        self.letters.clear()
 
 
 class Waiter:

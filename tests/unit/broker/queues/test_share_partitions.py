@@ -14,7 +14,8 @@ from millrace.broker.queues.share_sessions import ShareSessions
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.queues.settings import ShareSettings
-from millrace.queues.share_partition.model import ShareKey, StoredState
+from millrace.queues.share_partition.changes import DeadLetter, DeadLetterCause
+from millrace.queues.share_partition.model import RecordState, ShareKey, StateBatch, StoredState
 
 TOPIC = TopicId(b"t" * 16)
 KEY = ShareKey("g", TOPIC, 0)
@@ -205,5 +206,24 @@ def test_the_last_session_of_a_group_takes_its_share_partitions_along() -> None:
         assert sessions.lost_count == 1
         assert share.error is not None
         assert other.error is None
+
+    play(scene)
+
+
+def test_share_partitions_without_sessions_stay_until_their_dead_letters_are_written() -> None:
+    async def scene(world: World) -> None:
+        given: list[tuple[Any, bool]] = []
+        world.shares.write_dead_letters = lambda _share, letters, is_again: given.append((letters, is_again))
+        world.store.state = StoredState(3, 2, 0, (StateBatch(2, 3, RecordState.ARCHIVING, 1),))
+        session = world.shares.sessions.begin("g", "1", [(TOPIC, 0)], lambda: None)
+        share = world.open(FakePartition())
+        await world.settle()
+        assert given == [((DeadLetter(2, 3, 1, DeadLetterCause.REJECTED),), True)]
+        world.shares.end_session(session, in_order=True)
+        assert share.error is None
+        share.dead_letter_written(2, 2)
+        assert world.shares.shares == [share]
+        share.dead_letter_written(3, 3)
+        assert not world.shares.shares
 
     play(scene)
