@@ -2,9 +2,9 @@
 another one.
 
 A write that finds its coordinator here needs no request: it is staged with others of the same turn of the
-loop. Whatever cannot be done at once stands in a line of its share partition: the coordinator moves, is
-elsewhere, or has a snapshot to write. Writes of one line are done in their order, and those that wait for the
-same answer are joined, so a later write is never overtaken by an earlier one that is tried again.
+loop. Whatever cannot be done at once stands in a line of its share partition: the coordinator moves, or is
+elsewhere. Writes of one line are done in their order, and those that wait for the same answer are joined, so
+a later write is never overtaken by an earlier one that is tried again.
 
 Errors are values. Those that pass by themselves are tried again, for as long as
 `share.coordinator.write.timeout.ms` says.
@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from millrace.broker.queues.remote_state import RemoteState
 from millrace.broker.replication.peers import PeerUnreachable
 from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
-from millrace.coordinator.runtime import Outcome
+from millrace.coordinator.runtime import Answer, Outcome, Shard
 from millrace.core.background import StartTask
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
@@ -97,7 +97,7 @@ class StatePersister:
         self._start_task = start_task
         self._lines: dict[ShareKey, deque[_Waiting]] = {}
         self._uncommitted: deque[tuple[float, _Waiting]] = deque()
-        """Staged writes by their deadlines."""
+        """Writes that their coordinator has, by their deadlines."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, key: ShareKey, leader_epoch: int) -> StoredState | MillraceError:
@@ -123,11 +123,20 @@ class StatePersister:
                 staged = self._states.stage_write(shard, waiting.command, waiting)
                 if isinstance(staged, MillraceError):
                     return staged
-                if staged:
-                    return self._committed(waiting)
+                if not staged:
+                    # A snapshot is due, or too few replicas are in sync.
+                    self._decide(shard, waiting)
+                return self._committed(waiting)
         return self._stand_in_line(waiting)
 
-    # Staged writes.
+    # Writes that their coordinator has.
+
+    def _decide(self, shard: Shard, waiting: _Waiting) -> None:
+        outcome = shard.submit(waiting.command)
+        if isinstance(outcome, asyncio.Future):
+            outcome.add_done_callback(waiting.decided)
+        else:
+            waiting.stored(_error(outcome))
 
     def _committed(self, waiting: _Waiting) -> Written:
         if waiting.is_over:
@@ -154,7 +163,7 @@ class StatePersister:
             left.popleft()
 
     def try_again(self, waiting: _Waiting) -> None:
-        """A staged write was lost with its coordinator."""
+        """A write was lost with its coordinator."""
         refused = self._stand_in_line(waiting)
         if isinstance(refused, MillraceError):
             waiting.ended(refused)
@@ -241,11 +250,15 @@ class _Waiting:
         self._future: asyncio.Future[MillraceError | None] | None = None
 
     def stored(self, error: MillraceError | None) -> None:
-        """Called by the coordinator that has staged the write."""
+        """Called by the coordinator that has the write."""
         if isinstance(error, _PASSING) and not self.is_over:
             self._persister.try_again(self)
         else:
             self.ended(error)
+
+    def decided(self, answer: Answer) -> None:
+        """Called when the coordinator has an outcome."""
+        self.stored(_error(answer.result()))
 
     def ended(self, error: MillraceError | None) -> None:
         if self.is_over:

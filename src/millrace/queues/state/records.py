@@ -38,6 +38,8 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _SNAPSHOT_START: Final = struct.Struct(">hiiiqqq")
 _UPDATE_START: Final = struct.Struct(">hiiq")
+_UPDATE_OF_ONE: Final = struct.Struct(">hiiqbqqbhb")
+"""An update with one run, and the number of its runs plus 1 before it."""
 _BATCH: Final = struct.Struct(">qqbhb")
 """A run, and the number of its tags."""
 _NOT_BEFORE: Final = struct.Struct(">q")
@@ -117,13 +119,17 @@ def _key(number: int, key: ShareKey) -> bytes:
 def update_value(update: Update) -> bytes:
     """The value of an update's record."""
     epoch, leader_epoch, start_offset, count, batches = update
-    return b"".join(
-        (
-            _UPDATE_START.pack(_VERSION, epoch, leader_epoch, start_offset),
-            _encoded(batches),
-            _NO_COUNT if count == UNKNOWN_COUNT else _COUNT_START + _INT32.pack(count),
+    end = _NO_COUNT if count == UNKNOWN_COUNT else _COUNT_START + _INT32.pack(count)
+    if len(batches) == 1 and not batches[0].not_before_ms:
+        # Most acknowledgements are of one run.
+        first, last, state, deliveries, _ = batches[0]
+        return (
+            _UPDATE_OF_ONE.pack(
+                _VERSION, epoch, leader_epoch, start_offset, 2, first, last, state, deliveries, 0
+            )
+            + end
         )
-    )
+    return _UPDATE_START.pack(_VERSION, epoch, leader_epoch, start_offset) + _encoded(batches) + end
 
 
 def snapshot_value(snapshot: Snapshot) -> bytes:

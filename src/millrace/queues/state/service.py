@@ -85,6 +85,9 @@ class ShareState:
         self._coordinator = Coordinator(self.topic, self.runtime, ShareStateMachine)
         self._pruning = Pruning(self.runtime, settings)
         self._unsubscribe: Callable[[], None] | None = None
+        self._seen: Image | None = None
+        self._known: dict[ShareKey, None] = {}
+        """The share partitions whose partitions exist in the image that was seen last."""
 
     # Life.
 
@@ -103,8 +106,18 @@ class ShareState:
         return ShareStateMachine(self.settings, self._knows)
 
     def _knows(self, key: ShareKey) -> bool:
-        topic = self._metadata.image.topics_by_id.get(TopicId(key.topic_id))
-        return topic is not None and 0 <= key.partition < len(topic.partitions)
+        image = self._metadata.image
+        if image is not self._seen:
+            self._seen = image
+            self._known.clear()
+        # Every write asks, and hardly any of them finds another image.
+        if key in self._known:
+            return True
+        topic = image.topics_by_id.get(TopicId(key.topic_id))
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
+            return False
+        self._known[key] = None
+        return True
 
     def _image_changed(self, old: Image, new: Image) -> None:
         removed = list(old.topics_by_id.difference(new.topics_by_id).removed)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.core.errors import MillraceError
+from millrace.metadata.commands import CreatePartitions
 from millrace.queues.share_partition.model import Delta, ShareKey
 from millrace.queues.state.commands import InitializeState, ReadState, WriteState
 from millrace.queues.state.errors import StateNotInitialized
@@ -111,6 +112,16 @@ def test_the_state_of_a_topic_goes_with_it(broker: Broker) -> None:
     broker.run(broker.metadata.delete_topics(["orders"]))
     assert machine.states == {}
     assert isinstance(submit(broker, key, ReadState(key, 0)), StateNotInitialized)
+
+
+def test_partitions_that_come_later_are_known(broker: Broker) -> None:
+    later = key_of(broker, 2)
+    for known in (key_of(broker, 0), later):
+        submit(broker, known, InitializeState(known, 1, 0))
+    assert isinstance(submit(broker, later, ReadState(later, 0)), StateNotInitialized)
+    broker.run(broker.metadata.create_partitions([CreatePartitions(name="orders", count=3)]))
+    submit(broker, later, InitializeState(later, 1, 0))
+    assert not isinstance(submit(broker, later, ReadState(later, 0)), MillraceError)
 
 
 def test_the_topic_has_as_many_partitions_as_its_plan_says(broker: Broker) -> None:
