@@ -23,6 +23,7 @@ from millrace.broker.assembly.cluster import (
     start_metadata,
 )
 from millrace.broker.assembly.coordinators import Coordinators, start_coordinators
+from millrace.broker.assembly.delayed import Delayed, start_delayed
 from millrace.broker.assembly.first_users import add_first_users
 from millrace.broker.assembly.ground import Ground, Release
 from millrace.broker.assembly.logins import build_logins
@@ -97,6 +98,7 @@ class Cluster:
     neighbours: Neighbours | None
     """None where there is only one broker."""
     coordinators: Coordinators
+    delayed: Delayed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,7 @@ class Broker:
         ground, storage = self._ground, self._storage
         joined = await self._start_cluster()
         services = build_services(ground, joined.metadata, storage, joined.coordinators, joined.neighbours)
+        services.delayed_store = joined.delayed.store
         server = build_server(ground, services, joined.place)
         logins, tls = build_logins(ground, services), build_tls(ground)
         auditing = build_auditing(ground, services, logins)
@@ -165,7 +168,7 @@ class Broker:
         upkeep = start_upkeep(ground, storage, joined.disks)
         if services.tenant_storage is not None:
             _ = self.background.keep("tenant-storage", services.tenant_storage.run)
-        open_pages(ground, pages, storage, server, upkeep, joined.neighbours)
+        open_pages(ground, pages, storage, server, upkeep, joined.neighbours, joined.delayed.delivery)
         ground.surroundings.on_built()
         bound_ports = await listen(ground, server, logins.by_listener, tls)
         # The broker joins last: from then on clients and other brokers send requests here.
@@ -199,6 +202,7 @@ class Broker:
         await place.prepare()
         await reconciler.start(self.background)
         coordinators = start_coordinators(ground, metadata, self.partitions, replicas, neighbours)
+        delayed = start_delayed(ground, metadata, self.partitions, replicas, coordinators)
         metadata.applied_by(reconciler.wait_until_applied)
         return Cluster(
             metadata=metadata,
@@ -207,6 +211,7 @@ class Broker:
             disks=disks,
             neighbours=neighbours,
             coordinators=coordinators,
+            delayed=delayed,
         )
 
     # Stopping.
@@ -224,6 +229,7 @@ class Broker:
         # A broker that cannot follow the metadata, or has lost its place, has nothing to hand over.
         if not isinstance(self.background.fatal, MetadataError):
             await stopping.step("handing over", joined.place.hand_over(), 2 * HAND_OVER_S_MAX)
+        await stopping.step("ending deliveries of delayed messages", joined.delayed.delivery.close())
         joined.coordinators.stop()
         await stopping.step("ending connections", running.server.stop(STOP_GRACE_S))
         if running.auditing is not None:

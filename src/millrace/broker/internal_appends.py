@@ -110,7 +110,7 @@ class InternalAppends:
         pause_s = PAUSE_S
         while True:
             outcome = await self._try(place, topic_id, batch)
-            if not _may_pass(outcome) or loop.time() + pause_s >= ends:
+            if not may_pass(outcome) or loop.time() + pause_s >= ends:
                 return outcome
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -201,7 +201,7 @@ def _outcome(
             return AppendRefused(place, ErrorCode(code), message)
 
 
-def _may_pass(outcome: Appended | MillraceError) -> bool:
+def may_pass(outcome: Appended | MillraceError) -> bool:
     """Whether another attempt may succeed."""
     if isinstance(outcome, AppendRefused):
         # A topic that this broker knows may not have reached the other one yet.

@@ -21,6 +21,7 @@ from millrace.log.disk.volume import DiskHandle, DiskOfDirectory, DiskVolume
 from millrace.log.partition.log_slice import LogSlice
 from millrace.log.segments.detached_segment import DetachedSegment
 from millrace.metadata.store.sqlite_file import SqliteFile
+from millrace.queues.delayed.index import DelayIndex
 from millrace.security.jwt.keys import VerificationKey
 from millrace.sim.volume import SimDisk, SimHandle, SimVolume
 
@@ -34,6 +35,7 @@ MAY_CROSS: Final[Mapping[type, str]] = {
     LogSlice: "never changes: a range of an open file",
     DetachedSegment: "made for the thread, with files and indexes of its own",
     Survey: "passed on: the loop waits for the thread before it looks at it again",
+    DelayIndex: "passed on: whoever keeps it waits for each call, and others read no more than a count",
     SqliteFile: "passed on: one call at a time, and the loop never looks into it",
     VerificationKey: "never changes: a public key of another library, complete since it was read",
     TellLoop: "does nothing but ask the loop",

@@ -16,6 +16,7 @@ from millrace.broker.handlers.services import RequestSettings
 from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.server import ServerLimits
 from millrace.broker.queues.dead_letters import DeadLetterSettings
+from millrace.broker.queues.delayed.store import DelayedTopicPlan
 from millrace.broker.replication.fetcher import FetcherSettings
 from millrace.broker.replication.membership import MembershipSettings
 from millrace.broker.replication.replication import ReplicationSettings
@@ -489,6 +490,22 @@ def share_state_topic(config: BrokerConfig) -> StateTopic:
         min_insync_replicas=config.integer("share.coordinator.state.topic.min.isr"),
         segment_bytes=config.integer("share.coordinator.state.topic.segment.bytes"),
     )
+
+
+# Delayed messages.
+
+
+def delayed_topic(config: BrokerConfig) -> DelayedTopicPlan:
+    return DelayedTopicPlan(
+        partition_count=config.integer("delayed.messages.topic.num.partitions"),
+        replication_factor=config.integer("delayed.messages.topic.replication.factor"),
+        min_insync_replicas=config.integer("delayed.messages.topic.min.isr"),
+        segment_bytes=config.integer("delayed.messages.topic.segment.bytes"),
+    )
+
+
+def delayed_rate_max(config: BrokerConfig) -> int:
+    return config.integer("delayed.delivery.max.rate")
 
 
 # The audit.

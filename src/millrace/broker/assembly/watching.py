@@ -11,10 +11,12 @@ from millrace.broker.assembly.ground import Ground
 from millrace.broker.assembly.serving import Upkeep
 from millrace.broker.assembly.storage import Storage
 from millrace.broker.network.server import Server
+from millrace.broker.queues.delayed.service import DelayedDelivery
 from millrace.broker.this_process import process_figures
 from millrace.broker.watching import http_security, logs
 from millrace.broker.watching.audit_metrics import audit_counters, audit_gauges
 from millrace.broker.watching.cleaner_metrics import cleaner_counters
+from millrace.broker.watching.delayed_metrics import delayed_counters, delayed_gauges
 from millrace.broker.watching.group_reports import GroupReports
 from millrace.broker.watching.http import Guarded, HttpServer
 from millrace.broker.watching.metrics import BrokerMetrics, PlainFigures
@@ -77,6 +79,7 @@ def open_pages(
     server: Server,
     upkeep: Upkeep,
     neighbours: Neighbours | None,
+    delayed: DelayedDelivery,
 ) -> None:
     """Let all pages tell from now on what there is, and not only how far the start has come."""
     services, surroundings = server.services, ground.surroundings
@@ -98,6 +101,7 @@ def open_pages(
                 "Ids of records in memory, for topics that store each id once.",
                 services.deduplication.ids_count,
             ),
+            **delayed_gauges(delayed.pending_count),
             "millrace_open_files": ("Log files held open.", surroundings.open_file_count()),
         }
 
@@ -110,6 +114,7 @@ def open_pages(
                 "Ids of records that were forgotten before their time, because there is no more memory.",
                 services.deduplication.dropped_count,
             ),
+            **delayed_counters(delayed.figures),
         }
 
     metrics = BrokerMetrics(

@@ -10,6 +10,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
     CONSUMER_GROUP_SETTINGS,
     CONSUMER_OWN_SETTINGS,
 )
+from millrace.metadata.config_definitions.broker_delayed import DELAYED_SETTINGS
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_quotas import CONNECTION_SETTINGS, QUOTA_SETTINGS
@@ -53,6 +54,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         + STREAMS_GROUP_SETTINGS
         + TRANSACTION_SETTINGS
         + SHARE_STATE_SETTINGS
+        + DELAYED_SETTINGS
         + REPLICATION_SETTINGS
         + AUDIT_SETTINGS
         + SERVER_WITHOUT_EFFECT

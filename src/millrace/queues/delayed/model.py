@@ -46,6 +46,8 @@ class DelayedRecord(NamedTuple):
     now."""
     is_cancellation: bool = False
     """Whether nothing is to be delivered in its place."""
+    is_repeated: bool = False
+    """Whether it may be stored already, because its batch came a second time: then the store looks for it."""
 
 
 class DelayedStoreAbsent(MillraceError):

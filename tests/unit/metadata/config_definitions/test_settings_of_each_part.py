@@ -13,6 +13,7 @@ from millrace.metadata.config_definitions.broker_consumer_groups import (
     ASSIGNOR_NAMES,
     CONSUMER_GROUP_SETTINGS,
 )
+from millrace.metadata.config_definitions.broker_delayed import DELAYED_SETTINGS
 from millrace.metadata.config_definitions.broker_groups import GROUP_SETTINGS
 from millrace.metadata.config_definitions.broker_log import LOG_SETTINGS
 from millrace.metadata.config_definitions.broker_quotas import CONNECTION_SETTINGS, QUOTA_SETTINGS
@@ -40,6 +41,7 @@ WITH_EFFECT = (
     *AUDIT_SETTINGS,
     *CLUSTER_SETTINGS,
     *CONSUMER_GROUP_SETTINGS,
+    *DELAYED_SETTINGS,
     *GROUP_SETTINGS,
     *LOG_SETTINGS,
     *REPLICATION_SETTINGS,
