@@ -1,4 +1,4 @@
-"""The records of `__delayed_messages`, version 0. `docs/adr/0012-delayed-messages.md` says why they are so.
+"""The records of `__delayed_messages`, version 0. `docs/adr/0011-delayed-messages.md` says why they are so.
 
 | kind | key, behind kind and version | value |
 |---|---|---|

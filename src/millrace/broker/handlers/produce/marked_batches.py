@@ -81,6 +81,7 @@ def delayed_records(
             headers=each.headers,
             replaces=each.replaces,
             is_cancellation=each.is_cancellation,
+            is_repeated=appended.duplicate,
         )
         for each in scheduled
         if each.delta not in without
