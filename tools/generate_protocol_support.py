@@ -53,11 +53,12 @@ NOTES: Final[dict[int, str]] = {
     68: "a pattern is matched before the first answer, and again as soon as topics change; Kafka does it "
     "later. Both assignors prefer members in a rack that has the partition, where that costs neither "
     "balance nor moves",
+    88: "missing internal topics are created before the answer, so a member that joins need not wait for its "
+    "next heartbeat; and an empty group takes a new topology, which Kafka refuses until the group is deleted",
 }
 
 # Why an API is left out, by API key; all keys of one family share their reason.
 REASONS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
-    ("Kafka Streams groups are not part of this version", (88, 89)),
     ("the metadata store takes the place of Kafka's controller quorum", (52, 53, 54, 57, 59, 80, 81, 82)),
     ("only Kafka's own brokers and controllers send it to each other", (56, 58, 62, 63, 67, 70, 73)),
     ("Millrace collects no telemetry of clients; Kafka has it off by default", (71, 72)),

@@ -136,6 +136,12 @@ from millrace.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from millrace.wire.messages.share_fetch import ShareFetchRequest
 from millrace.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from millrace.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from millrace.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from millrace.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from millrace.wire.messages.sync_group import SyncGroupRequest
 from millrace.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -350,6 +356,19 @@ def _consumer_beat(*names: str, regex: str | None = None) -> ConsumerGroupHeartb
         rebalance_timeout_ms=10_000,
         subscribed_topic_names=list(names) or None,
         subscribed_topic_regex=regex,
+    )
+
+
+def _streams_join() -> StreamsGroupHeartbeatRequest:
+    # Without a rebalance time-out, which comes after the permissions: nobody joins.
+    return StreamsGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="somebody",
+        topology=Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=[TOPIC])]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id="process",
     )
 
 
@@ -607,6 +626,21 @@ def _group_cases() -> Iterator[Case]:
         0,
         lambda _: _consumer_beat(TOPIC),
         ((GX(R), TX(D)),),
+    )
+    yield Case(
+        "streams heartbeat",
+        key.STREAMS_GROUP_HEARTBEAT,
+        0,
+        lambda _: StreamsGroupHeartbeatRequest(group_id=GROUP, member_id="somebody", member_epoch=7),
+        ((GX(R),),),
+    )
+    yield Case("streams join", key.STREAMS_GROUP_HEARTBEAT, 0, lambda _: _streams_join(), ((GX(R), TX(D)),))
+    yield Case(
+        "streams describe",
+        key.STREAMS_GROUP_DESCRIBE,
+        0,
+        lambda _: StreamsGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=True),
+        ((GX(D),),),
     )
     yield Case("share fetch", key.SHARE_FETCH, 2, _share_fetch, ((GX(R), TX(R)),))
     yield Case("share acknowledge", key.SHARE_ACKNOWLEDGE, 2, lambda _: _share_acknowledge(), ((GX(R),),))

@@ -9,10 +9,13 @@ from typing import Final
 import pytest
 
 from tests.compat.transactions.producers import Host, Producer, java_host, python_host
+from tests.compat.transactions.streams_applications import start_application, streams
 from tests.conftest import CheckDisks, broker_class
 from tests.harness.process import BrokerProcess
 from tests.harness.topics import unique_name
 from tools.kafka_distribution import KafkaUnavailable, locate
+
+__all__ = ["start_application", "streams"]
 
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
@@ -23,6 +26,11 @@ SETTINGS: Final = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "300",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "300",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "3000",
+    "group.streams.initial.rebalance.delay.ms": "500",
     "transaction.state.log.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",

@@ -18,6 +18,7 @@ from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.service import Groups, Kinds
 from millrace.groups.share.share_groups import ShareGroups
+from millrace.groups.streams.streams_groups import StreamsGroups
 from millrace.metadata.service import Metadata
 from millrace.queues.state.service import ShareState
 from millrace.replica.partitions import Partitions
@@ -121,6 +122,14 @@ def _build_shares(ground: Ground, metadata: Metadata) -> ShareGroups:
     return shares
 
 
+def _build_streams(ground: Ground, metadata: Metadata) -> StreamsGroups:
+    streams = StreamsGroups(
+        metadata, lambda configs: part_settings.streams_settings(ground.config.now, configs)
+    )
+    ground.config.subscribe(lambda _before, _config: streams.settings_changed())
+    return streams
+
+
 def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) -> Groups:
     config, surroundings = ground.config.now, ground.surroundings
     return Groups(
@@ -130,7 +139,8 @@ def _build_groups(ground: Ground, metadata: Metadata, partitions: Partitions) ->
         chance=surroundings.chance,
         settings=part_settings.group_settings(config),
         kinds=Kinds(
-            Consumers(metadata, part_settings.consumer_settings(config)), (_build_shares(ground, metadata),)
+            Consumers(metadata, part_settings.consumer_settings(config)),
+            (_build_shares(ground, metadata), _build_streams(ground, metadata)),
         ),
         offsets_topic=part_settings.offsets_topic(config),
         codec=ground.release.group_records,

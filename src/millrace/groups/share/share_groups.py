@@ -8,10 +8,10 @@ from millrace.core.background import Background
 from millrace.core.override import override
 from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.machine import GroupMachine
+from millrace.groups.own_settings import OwnSettings
 from millrace.groups.service import Groups, KindOfGroups
 from millrace.groups.share.commands import ShareGroupSettings
 from millrace.groups.share.rules import RulesOfShareGroups
-from millrace.metadata.config_definitions.resolution import NOTHING_SET
 from millrace.metadata.service import Metadata
 
 
@@ -23,27 +23,9 @@ class ShareGroups(KindOfGroups):
     ) -> None:
         """`settings` gives what counts for a group, from what is set for it."""
         self.topics = ConsumerTopics(lambda: metadata.image)
-        self._metadata = metadata
-        self._resolve = settings
-        self._default = settings(NOTHING_SET)
-        self._own: dict[str, tuple[Mapping[str, str], ShareGroupSettings]] = {}
-        """The settings of groups that have some, with what they were made from."""
-
-    def settings_changed(self) -> None:
-        """The broker's own settings have changed."""
-        self._default = self._resolve(NOTHING_SET)
-        self._own.clear()
-
-    def settings_of(self, group_id: str) -> ShareGroupSettings:
-        configs = self._metadata.image.group_configs.get(group_id)
-        if configs is None:
-            # Nearly all groups have no settings of their own.
-            self._own.pop(group_id, None)
-            return self._default
-        known = self._own.get(group_id)
-        if known is None or known[0] is not configs:
-            known = self._own[group_id] = (configs, self._resolve(configs))
-        return known[1]
+        self._settings = OwnSettings(metadata, settings)
+        self.settings_of = self._settings.of
+        self.settings_changed = self._settings.broker_changed
 
     @override
     def new_rules(self, machine: GroupMachine) -> RulesOfShareGroups:

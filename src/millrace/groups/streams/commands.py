@@ -60,6 +60,8 @@ class StatusCode(IntEnum):
 
 
 class Status(NamedTuple):
+    """One of the things that a member is told, in words."""
+
     code: StatusCode
     detail: str
 

@@ -42,6 +42,8 @@ from millrace.groups.consumer.consumers import Consumers
 from millrace.groups.service import Groups, Kinds, OffsetsTopic
 from millrace.groups.share.commands import ShareGroupSettings
 from millrace.groups.share.share_groups import ShareGroups
+from millrace.groups.streams.commands import StreamsSettings
+from millrace.groups.streams.streams_groups import StreamsGroups
 from millrace.log.config import LogConfig
 from millrace.log.directories.log_directories import LogDirectories
 from millrace.log.directories.log_directory import LogDirectory
@@ -151,6 +153,10 @@ class Replicas:
         partition.replace_log(copy)
 
 
+def _streams_settings(configs: Mapping[str, str]) -> StreamsSettings:
+    return StreamsSettings(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
+
+
 class Broker:
     """Answers requests one by one; between them its loop stands still."""
 
@@ -189,7 +195,10 @@ class Broker:
             offsets_topic=OffsetsTopic(partition_count=2),
             kinds=Kinds(
                 Consumers(self.metadata, ConsumerSettings(assignment_interval_ms=0)),
-                (ShareGroups(self.metadata, self._share_settings),),
+                (
+                    ShareGroups(self.metadata, self._share_settings),
+                    StreamsGroups(self.metadata, _streams_settings),
+                ),
             ),
         )
         producer_ids = ProducerIds(self.metadata)

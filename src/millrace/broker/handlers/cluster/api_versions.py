@@ -35,9 +35,21 @@ GROUP_VERSION_MAX: Final = 1
 SHARE_VERSION: Final = "share.version"
 SHARE_VERSION_MAX: Final = 1
 """Share groups of KIP-932."""
+STREAMS_VERSION: Final = "streams.version"
+STREAMS_VERSION_MAX: Final = 1
+"""Streams groups of KIP-1071."""
 TRANSACTION_VERSION: Final = "transaction.version"
 TRANSACTION_VERSION_MAX: Final = 2
 """Every transaction has an epoch of its own (KIP-890)."""
+FEATURES: Final = (
+    (METADATA_VERSION, METADATA_VERSION_MIN, METADATA_VERSION_MAX),
+    (GROUP_VERSION, 0, GROUP_VERSION_MAX),
+    (TRANSACTION_VERSION, 0, TRANSACTION_VERSION_MAX),
+    (SHARE_VERSION, 0, SHARE_VERSION_MAX),
+    (STREAMS_VERSION, 0, STREAMS_VERSION_MAX),
+)
+"""Each with its lowest and its highest version; all are finalised at the highest. A client takes them for a
+promise."""
 FEATURES_FROM_ZERO: Final = 4
 """Older versions cannot carry a feature whose lowest version is 0."""
 
@@ -59,12 +71,6 @@ def _of_this_broker(version: int) -> ApiVersionsResponse:
 
 def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO) -> ApiVersionsResponse:
     """All APIs with their versions, and the features, which only versions 3 and up can carry."""
-    served = list(apis)
-    features = [(METADATA_VERSION, METADATA_VERSION_MIN, METADATA_VERSION_MAX)]
-    features += [(GROUP_VERSION, 0, GROUP_VERSION_MAX), (TRANSACTION_VERSION, 0, TRANSACTION_VERSION_MAX)]
-    if any(api.key == ApiKey.SHARE_FETCH for api in served):
-        # A client takes it for a promise.
-        features.append((SHARE_VERSION, 0, SHARE_VERSION_MAX))
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -72,17 +78,17 @@ def api_versions_response(apis: Iterable[Api], version: int = FEATURES_FROM_ZERO
                 min_version=api.versions[0] if api.advertised_from is None else api.advertised_from,
                 max_version=api.versions[1],
             )
-            for api in served
+            for api in apis
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, lowest, highest in features
+            for name, lowest, highest in FEATURES
             if lowest > 0 or version >= FEATURES_FROM_ZERO
         ],
         finalized_features_epoch=0,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, _, level in features
+            for name, _, level in FEATURES
         ],
     )
 

@@ -19,6 +19,8 @@ from millrace.broker.handlers.groups.share_offsets import (
     DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
 )
+from millrace.broker.handlers.groups.streams import STREAMS_GROUP_HEARTBEAT
+from millrace.broker.handlers.groups.streams_describe import STREAMS_GROUP_DESCRIBE
 
 __all__: Final = ["GROUP_APIS"]
 
@@ -41,4 +43,6 @@ GROUP_APIS: Final = (
     DESCRIBE_SHARE_GROUP_OFFSETS,
     ALTER_SHARE_GROUP_OFFSETS,
     DELETE_SHARE_GROUP_OFFSETS,
+    STREAMS_GROUP_HEARTBEAT,
+    STREAMS_GROUP_DESCRIBE,
 )

@@ -150,6 +150,8 @@ def test_every_api_that_demands_to_alter_create_or_delete_is_told() -> None:
     changing = {Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CREATE, Operation.DELETE}
     changing |= {Operation.CREATE_TOKENS}
     found = {api.key for api in APIS if any(check.operation in changing for check in api.checks)}
-    # Brokers write markers; metadata requests make topics that are missing, which the decision tells.
-    assert found - set(ADMINISTRATIVE) == {ApiKey.WRITE_TXN_MARKERS, ApiKey.METADATA}
+    # Brokers write markers. Metadata requests and members of streams groups make topics that are missing,
+    # which the decision tells.
+    makers = {ApiKey.METADATA, ApiKey.STREAMS_GROUP_HEARTBEAT}
+    assert found - set(ADMINISTRATIVE) == {ApiKey.WRITE_TXN_MARKERS, *makers}
     assert set(ADMINISTRATIVE) <= {api.key for api in APIS}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.broker.handlers import APIS
-from millrace.broker.handlers.cluster.api_versions import api_versions_response
-from millrace.broker.network.checks import NONE
-from millrace.broker.network.dispatch import Api, Dispatcher
+from millrace.broker.network.dispatch import Dispatcher
 from millrace.wire import schema
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.error_codes import ErrorCode
@@ -72,6 +70,8 @@ KAFKA_4_3 = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
     ApiKey.SASL_HANDSHAKE: (0, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
     ApiKey.DESCRIBE_ACLS: (1, 3),
@@ -101,21 +101,18 @@ def test_the_advertised_versions_are_those_of_kafka_4_3(broker: Broker, version:
 
 def test_only_features_that_are_there_are_named(broker: Broker) -> None:
     response = broker.ask(named(), 4)
-    names = {"metadata.version", "group.version", "transaction.version", "share.version"}
+    names = {"metadata.version", "group.version", "transaction.version", "share.version", "streams.version"}
     assert {feature.name for feature in response.supported_features} == names
     assert {feature.name for feature in response.finalized_features} == names
     assert response.finalized_features_epoch >= 0
 
 
-def test_share_groups_are_promised_where_they_can_fetch() -> None:
-    fetching = Api(ApiKey.SHARE_FETCH, versions=(1, 2), handle=lambda ctx, request: None, checks=NONE)
-    for apis, is_named in (([], False), ([fetching], True)):
-        response = api_versions_response(apis)
-        named_levels = {
-            feature.name: (feature.min_version_level, feature.max_version_level)
-            for feature in response.finalized_features
-        }
-        assert named_levels.get("share.version") == ((1, 1) if is_named else None)
+def test_groups_are_promised_because_their_apis_are_served(broker: Broker) -> None:
+    response = broker.ask(named(), 4)
+    levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    assert (levels["share.version"], levels["streams.version"]) == (1, 1)
+    served = {api.api_key for api in response.api_keys}
+    assert {ApiKey.SHARE_FETCH, ApiKey.STREAMS_GROUP_HEARTBEAT} <= served
 
 
 def test_a_feature_from_0_on_is_not_named_where_clients_cannot_read_it(broker: Broker) -> None:

@@ -1,0 +1,37 @@
+"""Joins the rules of streams groups to the rest: the cluster's topics, and the settings of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from millrace.core.background import Background
+from millrace.core.override import override
+from millrace.groups.consumer.topics import ConsumerTopics
+from millrace.groups.machine import GroupMachine
+from millrace.groups.own_settings import OwnSettings
+from millrace.groups.service import Groups, KindOfGroups
+from millrace.groups.streams.commands import StreamsSettings
+from millrace.groups.streams.rules import GroupsOfStreams
+from millrace.metadata.service import Metadata
+
+
+class StreamsGroups(KindOfGroups):
+    """What all streams groups of this broker have in common."""
+
+    def __init__(self, metadata: Metadata, settings: Callable[[Mapping[str, str]], StreamsSettings]) -> None:
+        """`settings` gives what counts for a group, from what is set for it."""
+        self.topics = ConsumerTopics(lambda: metadata.image)
+        self._settings = OwnSettings(metadata, settings)
+        self.settings_changed = self._settings.broker_changed
+
+    @override
+    def new_rules(self, machine: GroupMachine) -> GroupsOfStreams:
+        return GroupsOfStreams(machine, self.topics, self._settings.of)
+
+    @override
+    def start(self, groups: Groups, background: Background) -> None:
+        pass
+
+    @override
+    def stop(self) -> None:
+        pass
