@@ -144,7 +144,11 @@ class StatePersister:
         loop = asyncio.get_running_loop()
         future = waiting.awaited(loop)
         if not waiting.is_in_line:
-            self._uncommitted.append((loop.time() + self._timeout_s, waiting))
+            left = self._uncommitted
+            while left and left[0][1].is_over:
+                # Commits come in order, so hardly anything stays until its deadline.
+                left.popleft()
+            left.append((loop.time() + self._timeout_s, waiting))
             if self._timer is None:
                 self._timer = loop.call_later(self._timeout_s, self._look_at_deadlines)
         return future

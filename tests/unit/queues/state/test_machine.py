@@ -259,3 +259,23 @@ def _by_age(machine: ShareStateMachine) -> list[ShareKey]:
     numbers = [state.snapshot_number for state in machine.states.values()]
     assert numbers == sorted(numbers), "those with the oldest snapshots come first"
     return list(machine.states)
+
+
+@given(st.lists(COMMANDS, max_size=20), st.integers(0, 3))
+def test_the_short_way_of_a_write_leads_to_the_same_record(
+    commands: list[object], updates_per_snapshot: int
+) -> None:
+    lab = Lab(StateSettings(updates_per_snapshot=updates_per_snapshot))
+    lab.initialize(start_offset=0)
+    for command in commands:
+        if isinstance(command, WriteState):
+            decision = lab.machine.decide(command, lab.now_ms, 0)
+            state = lab.machine.check_write(command)
+            if isinstance(state, MillraceError):
+                assert type(decision.error) is type(state)
+                assert not decision.records
+            else:
+                (record,) = decision.records
+                update = lab.machine.update_of(state, command)
+                assert record.value == update if update is not None else isinstance(record.value, Snapshot)
+        lab.give(command)

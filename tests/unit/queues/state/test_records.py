@@ -149,3 +149,22 @@ def test_the_text_of_a_key_is_read_back(key: ShareKey) -> None:
 def test_other_texts_name_nothing(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_coordinator_key(text)
+
+
+@given(
+    UPDATES, st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=8), st.integers(0, 60)
+)
+def test_damage_is_noticed_or_changes_values_and_nothing_else(
+    update: Update, flips: list[tuple[int, int]], cut: int
+) -> None:
+    key, value = CODEC.encode(Record(KEY, update))
+    assert value is not None
+    damaged = bytearray(value)
+    for place, byte in flips:
+        damaged[place % len(damaged)] = byte
+    for broken_key, broken in ((key, damaged[: len(damaged) - cut]), (key[: max(len(key) - cut, 0)], value)):
+        try:
+            found = CODEC.decode(broken_key, bytes(broken))
+        except MalformedRequest:
+            continue
+        assert found is None or isinstance(found.value, Update)
