@@ -30,6 +30,7 @@ def held_pieces(
     done and may be acknowledged by anybody, to no effect."""
     pieces: list[Acknowledged] = []
     next_offset = 0
+    runs = window.runs
     for first, last, kind in ranges:
         if first < next_offset or last < first:
             return InvalidShareRequest(
@@ -37,13 +38,17 @@ def held_pieces(
                 "ranges must be in order and must not overlap"
             )
         next_offset = last + 1
-        if last >= window.runs.end and last >= window.start:
+        if last >= runs.end:
             return InvalidShareRequest(
-                f"offset {last} was never delivered: the last one that was is {window.runs.end - 1}"
+                f"offset {last} was never delivered: the last one that was is {runs.end - 1}"
             )
         if kind is AcknowledgeType.RENEW and not may_renew:
             return InvalidRecordState("this group's settings do not allow to renew locks")
-        for piece_first, piece_last, mark in window.runs.pieces(first, last):
+        whole = runs.mark_of(first, last)
+        if whole is not None and whole.state is RecordState.ACQUIRED and whole.owner == member_id:
+            pieces.append((first, last, whole, kind))
+            continue
+        for piece_first, piece_last, mark in runs.pieces(first, last):
             if mark.state is not RecordState.ACQUIRED or mark.owner != member_id:
                 return _refusal(piece_first, piece_last, mark)
             pieces.append((piece_first, piece_last, mark, kind))

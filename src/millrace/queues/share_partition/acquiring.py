@@ -96,6 +96,24 @@ def take(
     return taking
 
 
+def last_of_tail(
+    spans: Sequence[BatchSpan], *, end: int, limit: int, records_max: int, is_exact: bool
+) -> int | None:
+    """Up to where a member is given untouched log from `end` on, if nothing stands in the way: batches that
+    follow each other, none of them aborted. None if a closer look has to be taken."""
+    last = end - 1
+    for span in spans:
+        if span.first_offset > last + 1 or span.is_aborted:
+            return None
+        last = span.last_offset
+        if last - end + 1 >= records_max:
+            break
+    last = min(last, limit)
+    if is_exact:
+        last = min(last, end + records_max - 1)
+    return last if last >= end else None
+
+
 def take_keyed(
     window: Window,
     keys: KeyOrder,

@@ -19,7 +19,15 @@ from typing import Final
 from millrace.core.errors import MillraceError
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.acknowledging import AckRange, held_pieces
-from millrace.queues.share_partition.acquiring import BatchSpan, Wish, archive, cut, take, take_keyed
+from millrace.queues.share_partition.acquiring import (
+    BatchSpan,
+    Wish,
+    archive,
+    cut,
+    last_of_tail,
+    take,
+    take_keyed,
+)
 from millrace.queues.share_partition.breaker import Breaker
 from millrace.queues.share_partition.changes import (
     NO_CHANGE,
@@ -38,7 +46,7 @@ from millrace.queues.share_partition.model import (
     RecordState,
     StoredState,
 )
-from millrace.queues.share_partition.runs import ARCHIVED, FRESH, Mark
+from millrace.queues.share_partition.runs import ACKNOWLEDGED, ARCHIVED, FRESH, Mark
 from millrace.queues.share_partition.window import Window
 
 RUNS_MAX: Final = 10_000
@@ -201,9 +209,18 @@ class SharePartition:
     ) -> Acquisition:
         """Give a member records of these batches, which were found in these ranges, under a lock."""
         wanted = self._room(member_id, records_max, now_ms)
-        if wanted <= 0 or not spans:
+        if wanted <= 0 or not spans or not ranges:
             return Acquisition([])
         settings, window = self.settings, self._window
+        end = window.runs.end
+        until_ms = now_ms + settings.lock_duration_ms
+        # Records that nobody has had before: nearly always, so without the general way's detours.
+        if ranges[0][0] == end and window.keys is None and not settings.record_max_age_ms:
+            is_exact = mode is AcquireMode.RECORD_LIMIT
+            tail = last_of_tail(spans, end=end, limit=ranges[0][1], records_max=wanted, is_exact=is_exact)
+            if tail is not None and (is_exact or tail - end < batch_size):
+                window.append(tail, Mark(_ACQUIRED, 1, until_ms, member_id, tail - end + 1))
+                return Acquisition([AcquiredRun(end, tail, 1)])
         oldest_ms = now_ms - settings.record_max_age_ms if settings.record_max_age_ms else 0
         wish = Wish(wanted, mode, oldest_ms)
         if window.keys is None:
@@ -211,7 +228,6 @@ class SharePartition:
         else:
             taking = take_keyed(window, window.keys, spans, ranges, wish, settings.delivery_count_limit)
         pieces = cut(taking, batch_size) if mode is AcquireMode.BATCH_OPTIMIZED else taking.pieces
-        until_ms = now_ms + settings.lock_duration_ms
         acquired: list[AcquiredRun] = []
         for first, last, mark in pieces:
             count = mark.delivery_count + 1
@@ -345,11 +361,17 @@ class SharePartition:
         ended: list[tuple[int, int, Mark]] = []
         wakes = False
         for range_first, range_last in write.returning:
-            for first, last, mark in window.runs.pieces(range_first, range_last):
+            whole = window.runs.mark_of(range_first, range_last)
+            pieces = (
+                window.runs.pieces(range_first, range_last)
+                if whole is None
+                else ((range_first, range_last, whole),)
+            )
+            for first, last, mark in pieces:
                 assert mark.token == token, (mark, token)
                 assert mark.prior is not None, mark
                 if is_stored:
-                    new = mark._replace(token=0, prior=None)
+                    new = _settled(mark)
                     if mark.state is _ARCHIVING:
                         dead_letters.append(_dead_letter(first, last, mark))
                     wakes = wakes or mark.state is _AVAILABLE
@@ -421,6 +443,13 @@ class SharePartition:
         if self._breaker is None:
             self._breaker = Breaker()
         self._breaker.count(self.settings, ended=ended, given_up=given_up, now_ms=now_ms)
+
+
+def _settled(mark: Mark) -> Mark:
+    """What is said of records once it is stored."""
+    if mark.state is RecordState.ACKNOWLEDGED:
+        return ACKNOWLEDGED
+    return mark._replace(token=0, prior=None)
 
 
 def _dead_letter(first: int, last: int, mark: Mark) -> DeadLetter:

@@ -72,6 +72,14 @@ class Runs:
     def last_of(self, index: int) -> int:
         return (self.firsts[index + 1] if index + 1 < len(self.firsts) else self.end) - 1
 
+    def mark_of(self, first: int, last: int) -> Mark | None:
+        """The mark of all of a range that lies in one run; None for any other. Most ranges do."""
+        firsts = self.firsts
+        index = bisect_right(firsts, first)
+        if index and last < (firsts[index] if index < len(firsts) else self.end):
+            return self.marks[index - 1]
+        return None
+
     def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, Mark]]:
         """The parts of runs that lie in this range. The runs may be painted over up to where it has come."""
         offset = max(first, self.firsts[0]) if self.firsts else self.end
@@ -90,6 +98,16 @@ class Runs:
         high_end = firsts[high + 1] if high + 1 < len(firsts) else self.end
         assert low >= 0, (first, firsts)
         assert first <= last < high_end, (first, last, self.end)
+        if (
+            firsts[low] == first
+            and last + 1 == high_end
+            and low == high
+            and not (low and marks[low - 1] == mark)
+            and not (high + 1 < len(marks) and marks[high + 1] == mark)
+        ):
+            # A whole run becomes something else, and nothing joins: the most frequent case.
+            marks[low] = mark
+            return
 
         new_firsts, new_marks = [first], [mark]
         if firsts[low] < first:

@@ -57,11 +57,26 @@ class Window:
 
     def turn(self, first: int, last: int, old: Mark, new: Mark) -> None:
         """Let records of one run become something else."""
-        self._count(old, first - last - 1)
-        self._count(new, last - first + 1)
-        if new.state is _AVAILABLE and not new.token and not new.until_ms and first < self.ready_from:
-            self.ready_from = first
-        self.wait_until(new)
+        size = last - first + 1
+        state = old.state
+        if state is _ACQUIRED:
+            self._count(old, -size)
+        elif state is _ARCHIVING:
+            self.archiving -= size
+        elif state is not _AVAILABLE:
+            self.complete -= size
+        state, until_ms = new.state, new.until_ms
+        if state is _AVAILABLE:
+            if first < self.ready_from and not until_ms and not new.token:
+                self.ready_from = first
+        elif state is _ACQUIRED:
+            self._count(new, size)
+        elif state is _ARCHIVING:
+            self.archiving += size
+        else:
+            self.complete += size
+        if until_ms and (self.deadline_ms is None or until_ms < self.deadline_ms):
+            self.deadline_ms = until_ms
         self.runs.paint(first, last, new)
         if self.keys is not None:
             self.keys.turned(first, last, new)
@@ -114,8 +129,10 @@ class Window:
 
     def stored_batches(self, first: int, last: int, token: int) -> list[StateBatch]:
         """What there is to store of a range once this write is stored and no other one is."""
-        batches = []
-        for piece_first, piece_last, piece_mark in self.runs.pieces(first, last):
+        batches: list[StateBatch] = []
+        whole = self.runs.mark_of(first, last)
+        pieces = self.runs.pieces(first, last) if whole is None else ((first, last, whole),)
+        for piece_first, piece_last, piece_mark in pieces:
             mark = piece_mark
             if mark.token and mark.token != token:
                 assert mark.prior is not None, mark

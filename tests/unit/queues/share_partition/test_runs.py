@@ -64,3 +64,12 @@ def test_runs_say_what_was_painted_last(paintings: list[tuple[int, int, Mark]]) 
         }
         assert found == expected
         assert all(one != other for one, other in zip(runs.marks, runs.marks[1:], strict=False))
+
+
+def test_a_range_in_one_run_has_its_mark() -> None:
+    runs = Runs(10)
+    runs.append(19, FRESH)
+    runs.append(29, ACKNOWLEDGED)
+    assert runs.mark_of(10, 19) == FRESH
+    assert runs.mark_of(25, 29) == ACKNOWLEDGED
+    assert [runs.mark_of(*each) for each in ((9, 9), (15, 20), (29, 30))] == [None] * 3
