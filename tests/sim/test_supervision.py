@@ -33,7 +33,7 @@ LOOPS = {
         "failed-disks",
         "tenant-storage",
     ),
-    *("in-sync-replicas", "mender"),
+    *("in-sync-replicas", "mender", "prune-share-state"),
 }
 """All that a broker of a cluster does beside requests, for as long as it runs."""
 
