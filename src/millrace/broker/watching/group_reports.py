@@ -15,6 +15,9 @@ from millrace.groups.kinds import Group
 from millrace.groups.lag import Lag, LagReader
 from millrace.groups.machine import GroupMachine
 from millrace.groups.service import Groups
+from millrace.groups.streams.endpoints import task_partitions
+from millrace.groups.streams.group import StreamsGroup
+from millrace.groups.streams.tasks import Role
 
 if TYPE_CHECKING:
     from millrace.metadata.image import Image
@@ -176,7 +179,7 @@ class GroupReports:
 
 
 def group_epoch(group: Group) -> int | None:
-    return group.epoch if isinstance(group, ConsumerGroup) else None
+    return group.epoch if isinstance(group, ConsumerGroup | StreamsGroup) else None
 
 
 def _described(each: PartitionReport) -> dict[str, Any]:
@@ -223,6 +226,32 @@ def _members(
                 group.last_commit_ms.get(each.member_id),
                 {topic.name: sorted(owned) for topic, owned in named if topic is not None},
             )
+    elif isinstance(group, StreamsGroup):
+        yield from _streams_members(group, fetch_times, image)
+
+
+def _streams_members(
+    group: StreamsGroup, fetch_times: Mapping[tuple[str, str], int], image: Image
+) -> Iterator[MemberHealth]:
+    """The members of a streams group, with the partitions that their active tasks read."""
+
+    def partitions_of(name: str) -> int | None:
+        topic = image.topics.get(name)
+        return None if topic is None else len(topic.partitions)
+
+    for member in group.members.values():
+        yield MemberHealth(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            group.last_heartbeat_ms.get(member.member_id),
+            fetch_times.get((member.client_id, member.client_host)),
+            group.last_commit_ms.get(member.member_id),
+            {}
+            if group.topology is None
+            else dict(task_partitions(member, Role.ACTIVE, group.topology, partitions_of)),
+        )
 
 
 def _known(time_ms: int) -> int | None:

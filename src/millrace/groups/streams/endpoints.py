@@ -1,4 +1,4 @@
-"""Where the members of a streams group answer queries: which partitions' state is at which endpoint."""
+"""Which partitions the tasks of members read, and where members answer queries about their state."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def endpoint_partitions(
     return tuple(
         EndpointPartitions(
             member.endpoint,
-            _partitions(member, Role.ACTIVE, topology, partitions_of),
-            _partitions(member, Role.STANDBY, topology, partitions_of),
+            task_partitions(member, Role.ACTIVE, topology, partitions_of),
+            task_partitions(member, Role.STANDBY, topology, partitions_of),
         )
         for member in members
         if member.endpoint is not None
     )
 
 
-def _partitions(
+def task_partitions(
     member: StreamsMember, role: Role, topology: Topology, partitions_of: Callable[[str], int | None]
 ) -> list[tuple[str, list[int]]]:
     """The partitions that a member's tasks read. A topic with fewer partitions than others of its subtopology

@@ -17,6 +17,8 @@ from millrace.groups.lag import Lag, LagReader
 from millrace.groups.machine import GroupMachine
 from millrace.groups.service import Groups
 from millrace.metadata.image import EMPTY
+from tests.unit.groups.streams.topologies import word_count
+from tests.unit.groups.streams_lab import StreamsClient, StreamsLab, settled
 from tests.unit.groups.worlds import NOW_MS, World
 
 ASSIGNED = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2" + b"\0\0\0\0" + b"\0\0\0\1" + b"\0\0\0\0"
@@ -115,6 +117,28 @@ def test_a_group_as_a_document() -> None:
         "lag": 60,
         "lag_ms": 40,
     }
+
+
+def test_a_streams_group_with_the_partitions_of_its_tasks() -> None:
+    lab = StreamsLab()
+    for topic in ("words", "regrouped", "counts-changelog"):
+        lab.set_topic(topic, 2)
+    client = StreamsClient("m", word_count())
+    settled(lab, client)
+    reports = GroupReports(
+        cast("Groups", LocalGroups(lab.machine)),
+        cast("LagReader", Lags()),
+        Clock(),
+        lambda: lab.image,
+        dict,
+    )
+    report = asyncio.run(reports.of("g"))
+    assert isinstance(report, GroupReport)
+    found: dict[str, Any] = reports.describe(report)
+    assert (found["type"], found["state"], found["generation"]) == ("streams", "Stable", client.epoch)
+    (member,) = found["members"]
+    assert member["partitions"] == {"words": [0, 1], "regrouped": [0, 1]}
+    assert member["last_heartbeat_ms"] == lab.now_ms
 
 
 def test_groups_that_are_not_here() -> None:
