@@ -229,7 +229,9 @@ class LiveShare:
 
     # Fetching.
 
-    def look(self, member_id: str, *, records_max: int, bytes_max: int) -> Look | None:
+    def look(
+        self, member_id: str, *, records_max: int, bytes_max: int, looks_left: int = LOOKS_MAX
+    ) -> Look | None:
         """What a member could be given now; None if there is nothing. Raises what a read of the log
         raises."""
         rules = self.rules
@@ -246,13 +248,19 @@ class LiveShare:
             )
         except OffsetOutOfRange:
             # Retention was faster than the group.
-            if not self._heed_log_start():
+            if not looks_left or not self._heed_log_start():
                 raise
-            return self.look(member_id, records_max=records_max, bytes_max=bytes_max)
+            return self.look(
+                member_id, records_max=records_max, bytes_max=bytes_max, looks_left=looks_left - 1
+            )
         if found.missing:
             self._archive(found.missing)
             if not found.batches and found.cold is None:
-                return self.look(member_id, records_max=records_max, bytes_max=bytes_max)
+                if not looks_left:
+                    return None
+                return self.look(
+                    member_id, records_max=records_max, bytes_max=bytes_max, looks_left=looks_left - 1
+                )
         if found.batches and rules.settings.reads_committed and (unread := log.unread_aborted()):
             return Look(ranges, found, (log, unread))
         if found.batches and rules.settings.is_ordered_by_key:

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.broker.queues.batch_headers import FoundBatch
+from millrace.broker.queues import live_share
+from millrace.broker.queues.batch_headers import Found, FoundBatch
 from millrace.broker.queues.live_share import (
     LiveShare,
     ShareFenced,
@@ -231,6 +232,19 @@ def test_a_log_that_begins_later_is_heeded() -> None:
     assert share.rules is not None
     assert share.rules.start_offset == 4
     assert home.store.written[-1].start_offset == 4
+
+
+def test_a_look_ends_although_nothing_is_left_of_what_it_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+
+    def find(*_where: object, **_limits: object) -> Found:
+        looks.append(1)
+        return Found((), 0, 0, None, [(0, 0)])
+
+    monkeypatch.setattr(live_share, "find_batches", find)
+    monkeypatch.setattr(LiveShare, "_archive", lambda _share, _missing: None)
+    assert live(Home()).look("m", records_max=1, bytes_max=1) is None
+    assert len(looks) == live_share.LOOKS_MAX + 1
 
 
 def test_acknowledgements_while_the_state_is_read_are_refused() -> None:
