@@ -298,7 +298,7 @@ class _Appends:
         outcome = self._outcome(partition, topic_id, records, now_ms)
         if isinstance(outcome, PartitionResult):
             results.append(outcome)
-        elif self._must_wait_for(partition, outcome):
+        elif partition.log.high_watermark <= outcome.last_offset and self._must_wait_for(partition, outcome):
             self._answer.new_part(partition, results).await_commit(outcome)
         else:
             results.append(success_of(partition, outcome.base_offset, outcome.log_append_time_ms))
