@@ -40,22 +40,23 @@ COMMAND: Final = group
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(("classic", "consumer"), case_sensitive=False),
+    type=click.Choice(("classic", "consumer", "share", "streams"), case_sensitive=False),
     help="Only this type. Repeatable.",
 )
 @json_option
 @broker_options
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, **address: Any) -> None:
-    """List consumer groups."""
+    """List groups of all kinds."""
     from millrace.cli import clients
+    from millrace.cli.group import other_kinds
     from millrace.cli.group import state as group_state
 
     broker = BrokerAddress(**address)
     wanted_states = {group_state.state_named(name) for name in states}
-    found = group_state.list_groups(clients.admin_client(broker), broker)
+    found = group_state.list_groups(clients.admin_client(broker), broker) + other_kinds.list_others(broker)
     rows = [
         each
-        for each in found
+        for each in sorted(found, key=lambda each: each.group)
         if (not wanted_states or each.state in wanted_states) and (not types or each.type in types)
     ]
     if as_json:

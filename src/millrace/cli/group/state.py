@@ -94,7 +94,7 @@ class GroupState:
 def state_named(name: str) -> str:
     """Kafka's spelling of a state that somebody typed."""
     plain = name.replace("-", "").replace("_", "").lower()
-    known = [*_STATES.values(), "Assigning", "Reconciling"]
+    known = [*_STATES.values(), "Assigning", "Reconciling", "NotReady"]
     for state in known:
         if state.lower() == plain:
             return state

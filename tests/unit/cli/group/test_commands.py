@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError
 
 from millrace.cli import clients
-from millrace.cli.group import health, offset_deletion, offsets, state
+from millrace.cli.group import health, offset_deletion, offsets, other_kinds, state
 from millrace.cli.group.commands import group
 from millrace.cli.group.offsets import PlannedOffset
 from millrace.cli.group.state import GroupListing, GroupState, MemberState, PartitionState
@@ -55,6 +55,7 @@ class World:
         )
         monkeypatch.setattr(clients, "admin_client", lambda _address: admin)
         monkeypatch.setattr(state, "list_groups", lambda *_: listed)
+        monkeypatch.setattr(other_kinds, "list_others", lambda _: [])
         monkeypatch.setattr(state, "describe_group", lambda *_: self.state)
         monkeypatch.setattr(state, "active_members", lambda *_: self.members)
         monkeypatch.setattr(health, "discovered_url", lambda *_: None)
