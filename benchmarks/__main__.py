@@ -21,7 +21,13 @@ from benchmarks.profiles import QUICK, SMOKE, STANDARD, Profile
 from benchmarks.progress import Progress
 from benchmarks.report import Report, make_report, print_table, write_json, write_markdown
 from benchmarks.runner import Runner
-from benchmarks.workloads import cluster_workloads, secured_workloads, shared_workloads, solo_workloads
+from benchmarks.workloads import (
+    cluster_workloads,
+    queue_workloads,
+    secured_workloads,
+    shared_workloads,
+    solo_workloads,
+)
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
 from millrace.cli.cluster.etcd import EtcdMissing, find_etcd
 from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaUnavailable, locate
@@ -86,7 +92,8 @@ def main(
 def _measure(
     console: Console, profile: Profile, only: tuple[str, ...], factory: BrokerFactory, notes: list[str]
 ) -> Report:
-    shared = [each for each in shared_workloads(factory.distribution) if not only or each.name in only]
+    on_one = [*shared_workloads(factory.distribution), *queue_workloads(factory.distribution)]
+    shared = [each for each in on_one if not only or each.name in only]
     clustered = [each for each in cluster_workloads() if not only or each.name in only]
     secured = [each for each in secured_workloads(factory.distribution) if not only or each.name in only]
     solo = [each for each in solo_workloads() if not only or each.name in only]
@@ -178,7 +185,8 @@ def _write_files(report: Report, results: Path, console: Console) -> None:
 
 def _list_workloads(console: Console) -> None:
     java = KafkaDistribution(Path(), "java")
-    workloads: list[SharedWorkload | SoloWorkload] = [*shared_workloads(java), *secured_workloads(java)]
+    workloads: list[SharedWorkload | SoloWorkload] = [*shared_workloads(java), *queue_workloads(java)]
+    workloads += secured_workloads(java)
     for each in [*workloads, *cluster_workloads(), *solo_workloads()]:
         console.print(f"{each.name:<20} {each.summary}", markup=False, highlight=False, soft_wrap=True)
 

@@ -50,6 +50,7 @@ from benchmarks.report import number_text
 from benchmarks.runner import Runner
 from benchmarks.workloads import cluster_workloads, shared_workloads, solo_workloads
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
+from benchmarks.workloads.groups import QueueIdle
 from benchmarks.workloads.spark_read import SparkRead
 from tools.kafka_distribution import PROJECT_ROOT, KafkaDistribution, KafkaUnavailable, locate
 
@@ -60,8 +61,8 @@ DEARER_MAX: Final = 1.03
 """A line passes when the CPU time of now is at most this much of that before."""
 DEFAULT_ROUNDS: Final = 4
 COUNTED_ROUNDS: Final = 2
-NOT_OF_BROKERS: Final = frozenset({SparkRead.name})
-"""What counts the CPU time of Spark, and not of brokers."""
+NOT_COMPARED: Final = frozenset({SparkRead.name, QueueIdle.name})
+"""What counts the CPU time of Spark, and not of brokers; and what commits of before have not."""
 COUNTED_UNITS: Final = {
     "s/GB": "10^9 instructions/GB",
     "µs/req": "10^3 instructions/req",
@@ -162,7 +163,7 @@ def judged_workloads(
         if only:
             return workload.name in only
         tells_cpu = any(each.key.endswith(CPU_SUFFIX) for each in workload.metrics(profile))
-        return tells_cpu and workload.name not in NOT_OF_BROKERS
+        return tells_cpu and workload.name not in NOT_COMPARED
 
     shared = [each for each in shared_workloads(distribution) if is_wanted(each)]
     clustered = [each for each in cluster_workloads() if is_wanted(each)]

@@ -25,7 +25,7 @@ class Connection:
     ) -> None:
         self._socket.close()
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes | bytearray) -> None:
         self._socket.sendall(frame)
 
     def receive(self) -> bytes:
@@ -34,7 +34,7 @@ class Connection:
         assert 0 < size <= ANSWER_BYTES_MAX, size
         return bytes(self._exactly(size))
 
-    def request(self, frame: bytes) -> bytes:
+    def request(self, frame: bytes | bytearray) -> bytes:
         self.send(frame)
         return self.receive()
 

@@ -33,10 +33,13 @@ class FetchAnswer:
     records_bytes: int
 
 
-def build_batch(value: bytes, count: int, timestamp_ms: int) -> bytes:
+def build_batch(
+    value: bytes, count: int, timestamp_ms: int, header: tuple[bytes, bytes] | None = None
+) -> bytes:
     """A valid, uncompressed record batch (v2) of `count` equal records without keys."""
     assert count > 0, count
-    records = b"".join(_record(value, offset_delta) for offset_delta in range(count))
+    headers = b"\x00" if header is None else b"\x02" + b"".join(_varint(len(part)) + part for part in header)
+    records = b"".join(_record(value, offset_delta, headers) for offset_delta in range(count))
     after_crc = struct.pack(
         ">hiqqqhii", 0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count
     ) + records  # fmt: skip
@@ -117,9 +120,9 @@ def fetch_answer(answer: bytes) -> FetchAnswer:
     return FetchAnswer(error_code, high_watermark, max(records_bytes, 0))
 
 
-def _record(value: bytes, offset_delta: int) -> bytes:
-    # Attributes, timestamp delta, offset delta, no key, the value, no headers.
-    body = b"\x00\x00" + _varint(offset_delta) + b"\x01" + _varint(len(value)) + value + b"\x00"
+def _record(value: bytes, offset_delta: int, headers: bytes) -> bytes:
+    # Attributes, timestamp delta, offset delta, no key, the value, headers.
+    body = b"\x00\x00" + _varint(offset_delta) + b"\x01" + _varint(len(value)) + value + headers
     return _varint(len(body)) + body
 
 

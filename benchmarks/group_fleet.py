@@ -19,6 +19,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from benchmarks import group_frames as frames
+from benchmarks import share_frames
 from benchmarks.connection import Connection
 
 RECEIVE_BYTES: Final = 256 * 1024
@@ -207,6 +208,45 @@ class ConsumerMember(Member):
         if before != after:
             # Clients confirm at once, so that the next owner need not wait.
             self._send(owned=wanted)
+
+
+class ShareMember(Member):
+    """A member of a share group (KIP-932): partitions are shared, and nobody gives any up."""
+
+    def __init__(self, fleet: Fleet, group: str, topic: str) -> None:
+        super().__init__(fleet, group, topic)
+        self.epoch = 0
+        self._member_id = str(uuid.uuid4())
+        self._heartbeat = b""
+
+    @override
+    def join(self) -> None:
+        # A heartbeat may have come before a second try.
+        if not self.is_waiting:
+            self.ask(share_frames.heartbeat(self.group, self._member_id, 0, [self.topic]), self._answered)
+
+    @override
+    def beat(self) -> None:
+        if self.epoch == 0:
+            self.join()
+        elif not self.is_waiting:
+            self.ask(self._heartbeat, self._answered)
+
+    def _answered(self, answer: bytes) -> None:
+        beaten = frames.decoded(share_frames.SHARE_GROUP_HEARTBEAT, answer)
+        if beaten["error_code"] in TRANSIENT:
+            self.fleet.later(RETRY_S, self.join)
+            return
+        _require(beaten["error_code"])
+        if self.epoch != beaten["member_epoch"]:
+            self.epoch = beaten["member_epoch"]
+            self._heartbeat = share_frames.heartbeat(self.group, self._member_id, self.epoch, None)
+            self.changed_at = time.perf_counter()
+        if beaten["assignment"] is not None:
+            given = beaten["assignment"]["topic_partitions"]
+            self.partition_count = sum(len(each["partitions"]) for each in given)
+            self.changed_at = time.perf_counter()
+        self.has_share = self.partition_count > 0
 
 
 class Fleet:

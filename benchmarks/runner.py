@@ -16,9 +16,10 @@ from benchmarks.profiles import Profile
 from benchmarks.progress import Progress
 from benchmarks.workloads.base import WARM_UP_SCALE, Figures, SharedWorkload, SoloWorkload
 from benchmarks.workloads.latency import Latency
+from benchmarks.workloads.queues import QueueOne
 from benchmarks.workloads.secured import SecuredLatency
 
-SENSITIVE: Final = frozenset({Latency.name, SecuredLatency.name})
+SENSITIVE: Final = frozenset({Latency.name, SecuredLatency.name, QueueOne.name})
 """Workloads that take seconds and measure parts of a millisecond: the other broker stands still meanwhile. A
 JVM that has nothing to do wakes up often enough to show in the slowest messages of its neighbour."""
 

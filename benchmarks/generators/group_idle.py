@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from benchmarks.generators.protocol import Stopwatch, run_generator
-from benchmarks.group_fleet import ClassicMember, ConsumerMember, Fleet, Member
+from benchmarks.group_fleet import ClassicMember, ConsumerMember, Fleet, Member, ShareMember
 from benchmarks.processes import cpu_seconds
 
 DEADLINE_S: Final = 180.0
@@ -52,16 +52,21 @@ def _join(fleet: Fleet, arguments: Mapping[str, Any], numbers: range) -> None:
     added: list[Member] = []
     for number in numbers:
         group = f"{arguments['group']}-{number}"
-        added += [
-            ClassicMember(fleet, group, topic, arguments["partitions"])
-            if arguments["protocol"] == "classic"
-            else ConsumerMember(fleet, group, topic)
-            for _ in range(size)
-        ]
+        added += [_member(fleet, arguments, group, topic) for _ in range(size)]
     fleet.add(added)
     for member in added:
         member.join()
     fleet.run_until(lambda: all(member.has_share for member in added), DEADLINE_S)
+
+
+def _member(fleet: Fleet, arguments: Mapping[str, Any], group: str, topic: str) -> Member:
+    match arguments["protocol"]:
+        case "classic":
+            return ClassicMember(fleet, group, topic, arguments["partitions"])
+        case "share":
+            return ShareMember(fleet, group, topic)
+        case _:
+            return ConsumerMember(fleet, group, topic)
 
 
 def _wait_until_idle(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""One module for each claim that is measured; these four lists are the only ones."""
+"""One module for each claim that is measured; these five lists are the only ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from benchmarks.generators.go_client import has_go
 from benchmarks.workloads.base import SharedWorkload, SoloWorkload
 from benchmarks.workloads.cluster import ClusterLatency, ClusterProduce
 from benchmarks.workloads.consume import LibrdkafkaConsume
+from benchmarks.workloads.delayed import QueueDelayed
 from benchmarks.workloads.failover import Failover
-from benchmarks.workloads.groups import GoGroupCommit, GroupCommit, GroupIdle, GroupRebalance
+from benchmarks.workloads.groups import GoGroupCommit, GroupCommit, GroupIdle, GroupRebalance, QueueIdle
 from benchmarks.workloads.latency import Latency
 from benchmarks.workloads.log_size import LogSize
 from benchmarks.workloads.partitions import Partitions
 from benchmarks.workloads.plain_consume import PlainConsume
 from benchmarks.workloads.produce import JavaProduce, LibrdkafkaProduce, WireProduce
+from benchmarks.workloads.queues import (
+    QueueHang,
+    QueueJava,
+    QueueLatency,
+    QueueLibrdkafka,
+    QueueOne,
+    QueueWorkers,
+)
 from benchmarks.workloads.requests import GoRequests, SingleRecordRequests
 from benchmarks.workloads.secured import (
     SecuredConsume,
@@ -58,5 +67,22 @@ def secured_workloads(distribution: KafkaDistribution | None) -> list[SharedWork
     return [SecuredProduce(), SecuredConsume(), SecuredLatency(), SecuredLogins(), *java]
 
 
+def queue_workloads(distribution: KafkaDistribution | None) -> list[SharedWorkload]:
+    """Workloads of share groups on one broker. They are apart, since commits of before have no share groups
+    to be compared with."""
+    java: list[SharedWorkload] = [QueueJava(distribution), QueueWorkers(distribution)] if distribution else []
+    return [*java, QueueLibrdkafka(), QueueOne(), QueueLatency(), QueueHang()]
+
+
 def solo_workloads() -> list[SoloWorkload]:
-    return [StartUp(), Partitions(), LogSize(), GroupIdle(), Failover(), SparkRead(), SparkWrite()]
+    return [
+        StartUp(),
+        Partitions(),
+        LogSize(),
+        GroupIdle(),
+        QueueIdle(),
+        QueueDelayed(),
+        Failover(),
+        SparkRead(),
+        SparkWrite(),
+    ]

@@ -22,7 +22,7 @@ IDLE_MEMBERS: Final = 10
 IDLE_GROUPS: Final = {"standard": 1_000, "quick": 1_000, "smoke": 20, "counted": 20}
 IDLE_S: Final = {"standard": 20.0, "quick": 10.0, "smoke": 2.0, "counted": 15.0}
 # What clients use unless told otherwise: 3 s by their own setting, 5 s by the broker's.
-HEARTBEAT_INTERVAL_S: Final = {"classic": 3.0, "consumer": 5.0}
+HEARTBEAT_INTERVAL_S: Final = {"classic": 3.0, "consumer": 5.0, "share": 5.0}
 TIMEOUT_S: Final = 400.0
 _group_numbers: Final = itertools.count(1)
 
@@ -147,11 +147,13 @@ class GroupIdle:
     name: ClassVar[str] = "group-idle"
     summary: ClassVar[str] = "1,000 groups with 10 members each that only send heartbeats: broker CPU"
 
+    protocols: ClassVar[tuple[str, ...]] = PROTOCOLS
+
     def metrics(self, profile: Profile) -> list[Metric]:
         metrics = []
-        for protocol in PROTOCOLS:
+        for protocol in self.protocols:
             title = f"{IDLE_GROUPS[profile.name]:,} idle {protocol} groups of {IDLE_MEMBERS}"
-            key = f"group-idle.{protocol}"
+            key = f"{self.name}.{protocol}"
             metrics += [
                 Metric(
                     key=f"{key}.cpu",
@@ -172,7 +174,7 @@ class GroupIdle:
 
     def measure(self, factory: BrokerFactory, system: System, profile: Profile) -> Figures:
         figures: dict[str, float] = {}
-        for protocol in PROTOCOLS:
+        for protocol in self.protocols:
             broker = factory.create(system)
             try:
                 broker.start()
@@ -202,7 +204,13 @@ class GroupIdle:
                 timeout_s=TIMEOUT_S,
             )
             return {
-                f"group-idle.{protocol}.cpu": result["broker_cpu_percent"],
-                f"group-idle.{protocol}.longest": result["longest_answer_ms"],
-                f"group-idle.{protocol}.mb": broker.resident_mb(),
+                f"{self.name}.{protocol}.cpu": result["broker_cpu_percent"],
+                f"{self.name}.{protocol}.longest": result["longest_answer_ms"],
+                f"{self.name}.{protocol}.mb": broker.resident_mb(),
             }
+
+
+class QueueIdle(GroupIdle):
+    name: ClassVar[str] = "queue-idle"
+    summary: ClassVar[str] = "1,000 share groups with 10 members each that only send heartbeats: broker CPU"
+    protocols: ClassVar[tuple[str, ...]] = ("share",)
