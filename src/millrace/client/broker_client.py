@@ -192,6 +192,11 @@ class BrokerClient:
             self._metadata([])
         return min(self._addresses)
 
+    def nodes(self) -> dict[int, tuple[str, int]]:
+        """Host and port of every broker that is in the cluster now, by node id."""
+        self.retrying(lambda: self._metadata([]))
+        return dict(sorted(self._addresses.items()))
+
     def leader(self, partition: TopicPartition) -> int:
         """The node id of a partition's leader; BrokerRefused (retriable) while there is none."""
         leader = self._leaders.get(partition, -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import uuid
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,6 +13,7 @@ import pytest
 
 from tests.compat.groups.test_consumer_groups_tool import parse_table
 from tests.harness.java import JavaHost
+from tests.harness.millrace import run_millrace
 from tests.harness.process import BrokerProcess, eventually
 from tests.harness.raw import FIND_COORDINATOR, RawConnection
 from tests.harness.topics import create_topic, unique_name
@@ -182,3 +185,25 @@ def test_the_settings_of_a_group_are_altered_and_described(tools: Tools) -> None
     deleted = ",".join(changed)
     assert "Completed" in tools.run("--alter", *place, "--delete-config", deleted, main=CONFIGS)
     assert "DYNAMIC_GROUP_CONFIG" not in tools.run("--describe", *place, main=CONFIGS)
+
+
+@pytest.mark.millrace_only
+def test_our_own_command_knows_share_groups(broker: BrokerProcess, member: Member, topic: str) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return run_millrace("group", *words, "-b", broker.bootstrap)
+
+    group = member.group
+    listed = [line.split() for line in run("list", "--type", "share").stdout.splitlines()]
+    assert [group, "Stable", "share"] in listed
+    shown = json.loads(run("describe", group, "--json").stdout)
+    assert (shown["type"], shown["state"], shown["assignor"]) == ("share", "Stable", "simple")
+    assert [len(each["partitions"]) for each in shown["members"]] == [2]
+    assert "there is 1 member" in run("delete", group, "-y").stderr
+    member.leave()
+    reset = ("reset-offsets", group, "--all-topics", "--to-offset", "4")
+    assert "nothing was changed" in run(*reset).stderr
+    assert run(*reset, "--execute").returncode == 0
+    shown = json.loads(run("describe", group, "--json").stdout)
+    assert [(each["start_offset"], each["lag"]) for each in shown["partitions"]] == [(4, 6), (4, 6)]
+    assert f"deleted the offsets of {topic}" in run("delete-offsets", group, "-t", topic, "-y").stdout
+    assert run("delete", group, "-y").stdout.split() == ["deleted", group]

@@ -1,4 +1,4 @@
-"""`millrace group`: list, describe and delete consumer groups, and move or delete their offsets."""
+"""`millrace group`: list, describe and delete groups of all kinds, and move or delete their offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS_URL_OPTION: Final = click.option(
 )
 
 
-@click.group(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+@click.group(help="List, describe, reset and delete consumer and share groups.", no_args_is_help=True)
 def group() -> None:
     pass
 
@@ -109,6 +109,7 @@ def describe(names: tuple[str, ...], metrics_url: str | None, as_json: bool, **a
 @click.option("--shift-by", type=int, metavar="N", help="N messages on, or back if N is negative.")
 @click.option("--to-datetime", metavar="TIME", help="To the first message at or after an ISO time.")
 @click.option("--by-duration", metavar="AGO", help="To the first message of the last 1h30m, or PT1H30M.")
+@click.option("--share", is_flag=True, help="Make a share group, if there is no group of this name.")
 @click.option("--execute", is_flag=True, help="Do it. Without this the plan is only shown.")
 @json_option
 @broker_options
@@ -116,6 +117,7 @@ def reset_offsets(
     name: str,
     topics: tuple[str, ...],
     all_topics: bool,
+    share: bool,
     execute: bool,
     as_json: bool,
     bootstrap: str,
@@ -123,7 +125,8 @@ def reset_offsets(
     timeout_s: float,
     **targets: Any,
 ) -> None:
-    """Move the committed offsets of a group that has no members. Shows the plan unless --execute is given."""
+    """Move the offsets of a group that has no members: those it has committed, or where a share group begins.
+    Shows the plan unless --execute is given."""
     from millrace.cli import clients
     from millrace.cli.group import offsets as group_offsets
     from millrace.cli.group import state as group_state
@@ -135,13 +138,15 @@ def reset_offsets(
     admin = clients.admin_client(broker)
     # We ask this first, because librdkafka 2.16 crashes if it asks for a group's offsets while the broker
     # still creates the topic of offsets; this question waits for that topic.
-    active = group_state.active_members(admin, broker, name)
-    partitions = group_offsets.partitions_in_scope(admin, broker, name, topics)
-    plan = group_offsets.plan(admin, broker, name, partitions, target)
+    users = group_state.users_of(admin, broker, name)
+    active, is_share = users.members, users.is_share or (share and not users.members)
+    partitions = group_offsets.partitions_in_scope(admin, broker, name, topics, is_share=is_share)
+    present = group_offsets.present_offsets(admin, broker, name, is_share=is_share)
+    plan = group_offsets.plan(admin, broker, present, partitions, target)
     if execute:
         if active:
             raise click.ClickException(_refusal(name, active, "reset"))
-        group_offsets.execute(admin, broker, name, plan)
+        group_offsets.execute(admin, broker, name, plan, is_share=is_share)
     _print_plan(name, plan, as_json=as_json, is_done=execute)
     if not execute:
         if active:
@@ -167,7 +172,7 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
 
     def explain(name: str, error: clients.RequestFailed) -> str:
         if clients.error_code(error) == KafkaError.NON_EMPTY_GROUP:
-            return _refusal(name, group_state.active_members(admin, broker, name), "deleted")
+            return _refusal(name, group_state.users_of(admin, broker, name).members, "deleted")
         return str(error)
 
     delete_each(
@@ -195,13 +200,18 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, **address: Any) -
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. (Without a terminal, nobody is asked.)")
 @broker_options
 def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, **address: Any) -> None:
-    """Delete committed offsets of topics that the group does not read at the moment."""
+    """Delete committed offsets of topics that the group does not read at the moment. A share group forgets
+    whole topics, and may have no members."""
     from millrace.cli import clients
     from millrace.cli.group import offset_deletion
     from millrace.cli.group import offsets as group_offsets
+    from millrace.cli.group import state as group_state
 
     broker = BrokerAddress(**address)
     admin = clients.admin_client(broker)
+    if group_state.users_of(admin, broker, name).is_share:
+        _delete_share_offsets(broker, name, topics, must_ask=not yes)
+        return
     partitions = group_offsets.partitions_in_scope(admin, broker, name, topics)
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {len(partitions)} offsets of {name}?", abort=True, err=True)
@@ -212,6 +222,24 @@ def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, **address: Any
             click.echo(f"deleted the offset of {topic}:{number}")
         else:
             failures.append(f"{topic}:{number}: {error}")
+    fail_with(failures)
+
+
+def _delete_share_offsets(broker: BrokerAddress, name: str, topics: Iterable[str], *, must_ask: bool) -> None:
+    from millrace.cli.group import share_groups
+
+    some = [word for word in topics if ":" in word]
+    if some:
+        raise click.UsageError(f"{name} is a share group, which forgets whole topics only, not {some[0]}")
+    wanted = list(dict.fromkeys(topics))
+    if must_ask and sys.stdin.isatty():
+        click.confirm(f"Delete the offsets of {len(wanted)} topics of {name}?", abort=True, err=True)
+    failures = []
+    for topic, error in share_groups.delete_offsets(broker, name, wanted).items():
+        if error is None:
+            click.echo(f"deleted the offsets of {topic}")
+        else:
+            failures.append(f"{topic}: {error}")
     fail_with(failures)
 
 
@@ -279,10 +307,13 @@ def _print_group(state: GroupState, *, now_ms: int) -> None:
 
 
 def _print_partitions(state: GroupState) -> None:
-    owners = {partition: member for member in state.members for partition in member.partitions}
+    owners: dict[tuple[str, int], list[str]] = {}
+    for member in state.members:
+        for partition in member.partitions:
+            owners.setdefault(partition, []).append(member.client)
     rows = []
     for each in state.partitions:
-        owner = owners.get((each.topic, each.partition))
+        sharing = owners.get((each.topic, each.partition), ["-"])
         rows.append(
             (
                 each.topic,
@@ -291,11 +322,13 @@ def _print_partitions(state: GroupState) -> None:
                 "-" if each.end is None else each.end,
                 "-" if each.lag is None else each.lag,
                 "" if each.lag_ms is None else _seconds(each.lag_ms),
-                "-" if owner is None else owner.client,
+                sharing[0] if len(sharing) == 1 else f"{len(sharing)} members",
             )
         )
-    numbers = ("PARTITION", "COMMITTED", "END", "LAG", "LAG (S)")
-    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG (S)", "OWNER"), rows, right=numbers)
+    # A share group has committed nothing: its members are done with all before the start.
+    offset = "START" if state.type == "share" else "COMMITTED"
+    numbers = ("PARTITION", offset, "END", "LAG", "LAG (S)")
+    print_table(("TOPIC", *numbers, "OWNER"), rows, right=numbers)
 
 
 def _print_members(members: Iterable[MemberState], now_ms: int) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace.cli import clients
+from millrace.cli.group import share_groups
 from millrace.cli.group import state as group_state
 from millrace.cli.group.state import Partition
 from millrace.cli.moments import (
@@ -101,12 +102,17 @@ def parse_any_duration_ms(text: str) -> int:
 
 
 def partitions_in_scope(
-    admin: AdminClient, broker: BrokerAddress, group: str, topics: Iterable[str]
+    admin: AdminClient, broker: BrokerAddress, group: str, topics: Iterable[str], *, is_share: bool = False
 ) -> list[Partition]:
-    """The partitions that `TOPIC[:PARTITIONS]` words name; without a word, all with a committed offset."""
+    """The partitions that `TOPIC[:PARTITIONS]` words name; without a word, all with a committed offset, or of
+    a share group."""
     words = list(topics)
     if not words:
-        found = sorted(group_state.committed_offsets(admin, broker, group))
+        found = sorted(
+            group_state.start_offsets(broker, group)
+            if is_share
+            else group_state.committed_offsets(admin, broker, group)
+        )
         if not found:
             raise clients.RequestFailed(
                 f"group {group} has no offsets; --topic names partitions to start with"
@@ -128,14 +134,25 @@ def partitions_in_scope(
     return list(wanted)
 
 
+def present_offsets(
+    admin: AdminClient, broker: BrokerAddress, group: str, *, is_share: bool
+) -> dict[Partition, int]:
+    """Where the group is now: what it has committed, or where a share group begins."""
+    if is_share:
+        starts = group_state.start_offsets(broker, group)
+        return {partition: offset for partition, offset in starts.items() if offset is not None}
+    committed = group_state.committed_offsets(admin, broker, group)
+    return {partition: offset for partition, (offset, _) in committed.items()}
+
+
 def plan(
-    admin: AdminClient, broker: BrokerAddress, group: str, partitions: list[Partition], target: Target
+    admin: AdminClient,
+    broker: BrokerAddress,
+    committed: Mapping[Partition, int],
+    partitions: list[Partition],
+    target: Target,
 ) -> list[PlannedOffset]:
     """The new offset of each partition, never outside of what its log holds."""
-    committed = {
-        partition: offset
-        for partition, (offset, _) in group_state.committed_offsets(admin, broker, group).items()
-    }
     starts = group_state.log_offsets(admin, broker, partitions, OffsetSpec.earliest())
     ends = group_state.log_offsets(admin, broker, partitions, OffsetSpec.latest())
     by_time = (
@@ -156,7 +173,17 @@ def plan(
     return planned
 
 
-def execute(admin: AdminClient, broker: BrokerAddress, group: str, planned: Iterable[PlannedOffset]) -> None:
+def execute(
+    admin: AdminClient,
+    broker: BrokerAddress,
+    group: str,
+    planned: Iterable[PlannedOffset],
+    *,
+    is_share: bool = False,
+) -> None:
+    if is_share:
+        share_groups.alter(broker, group, {(each.topic, each.partition): each.new for each in planned})
+        return
     wanted = [TopicPartition(each.topic, each.partition, each.new) for each in planned]
     request = ConsumerGroupTopicPartitions(group, wanted)
     future = admin.alter_consumer_group_offsets([request], request_timeout=broker.timeout_s)[group]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, OffsetSpec
 
 from millrace.cli import clients
+from millrace.cli.group import share_groups
+from millrace.cli.group.share_groups import ShareGroup
 from millrace.cli.options import BrokerAddress
 
 Partition = tuple[str, int]
@@ -60,7 +62,8 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Where a group is in one partition, and where the partition ends."""
+    """Where a group is in one partition, and where the partition ends. A share group has committed all that
+    is before its start."""
 
     topic: str
     partition: int
@@ -68,9 +71,13 @@ class PartitionState:
     end: int | None
     metadata: str = ""
     lag_ms: int | None = None
+    told_lag: int | None = None
+    """What the broker says of a share group, which is done with some messages before others."""
 
     @property
     def lag(self) -> int | None:
+        if self.told_lag is not None:
+            return self.told_lag
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
@@ -114,7 +121,13 @@ def list_groups(admin: AdminClient, broker: BrokerAddress) -> list[GroupListing]
 
 
 def describe_group(admin: AdminClient, broker: BrokerAddress, name: str) -> GroupState:
-    description = _description(admin, broker, name)
+    try:
+        description = _description(admin, broker, name)
+    except UnknownGroup:
+        share = share_groups.find(broker, name)
+        if share is None:
+            raise
+        return _described_share(admin, broker, name, share)
     offsets = committed_offsets(admin, broker, name)
     members = tuple(sorted((_member(each) for each in description.members), key=lambda each: each.client))
     partitions = {**dict.fromkeys(offsets), **dict.fromkeys(p for each in members for p in each.partitions)}
@@ -144,12 +157,62 @@ def describe_group(admin: AdminClient, broker: BrokerAddress, name: str) -> Grou
     )
 
 
-def active_members(admin: AdminClient, broker: BrokerAddress, name: str) -> int:
-    """How many members the group has; 0 for one that is not there."""
+def _described_share(admin: AdminClient, broker: BrokerAddress, name: str, share: ShareGroup) -> GroupState:
+    progress = share_groups.progress(broker, name)
+    ends = log_offsets(admin, broker, progress, OffsetSpec.latest())
+    host, port = share.coordinator
+    return GroupState(
+        group=name,
+        state=share.state,
+        type=share_groups.SHARE,
+        assignor=share.assignor,
+        coordinator_id=share.coordinator_id,
+        coordinator=f"{host}:{port} (broker {share.coordinator_id})",
+        coordinator_host=host,
+        members=tuple(sorted((_share_member(each) for each in share.members), key=lambda each: each.client)),
+        partitions=tuple(
+            PartitionState(
+                topic=topic,
+                partition=number,
+                committed=found.start,
+                end=ends.get((topic, number)),
+                told_lag=found.lag,
+            )
+            for (topic, number), found in sorted(progress.items())
+        ),
+    )
+
+
+def _share_member(found: Any) -> MemberState:
+    return MemberState(
+        member=found.member_id,
+        client=found.client_id,
+        host=found.client_host.lstrip("/"),
+        instance=None,
+        partitions=tuple(
+            sorted(
+                (topic.topic_name, number)
+                for topic in found.assignment.topic_partitions
+                for number in topic.partitions
+            )
+        ),
+    )
+
+
+class Users(NamedTuple):
+    """Who would be disturbed by a change of the group."""
+
+    members: int
+    is_share: bool = False
+
+
+def users_of(admin: AdminClient, broker: BrokerAddress, name: str) -> Users:
+    """How many members the group has, 0 for one that is not there, and whether it is a share group."""
     try:
-        return len(_description(admin, broker, name).members)
+        return Users(len(_description(admin, broker, name).members))
     except UnknownGroup:
-        return 0
+        share = share_groups.find(broker, name)
+        return Users(0) if share is None else Users(len(share.members), is_share=True)
 
 
 class UnknownGroup(clients.RequestFailed):
@@ -168,6 +231,11 @@ def committed_offsets(
         for each in found.topic_partitions or ()
         if each.offset >= _NO_OFFSET
     }
+
+
+def start_offsets(broker: BrokerAddress, name: str) -> dict[Partition, int | None]:
+    """Where a share group begins in each of its partitions; None where the first fetch will say."""
+    return {partition: found.start for partition, found in share_groups.progress(broker, name).items()}
 
 
 def log_offsets(
@@ -219,7 +287,7 @@ def as_document(state: GroupState) -> dict[str, Any]:
             {
                 "topic": each.topic,
                 "partition": each.partition,
-                "committed_offset": each.committed,
+                "start_offset" if state.type == share_groups.SHARE else "committed_offset": each.committed,
                 "metadata": each.metadata,
                 "end_offset": each.end,
                 "lag": each.lag,

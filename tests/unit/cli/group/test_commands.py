@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError
 
 from millrace.cli import clients
-from millrace.cli.group import health, offset_deletion, offsets, other_kinds, state
+from millrace.cli.group import health, offset_deletion, offsets, other_kinds, share_groups, state
 from millrace.cli.group.commands import group
 from millrace.cli.group.offsets import PlannedOffset
 from millrace.cli.group.state import GroupListing, GroupState, MemberState, PartitionState
@@ -29,6 +30,7 @@ def run(*words: str) -> Result:
 class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.members = 0
+        self.is_share = False
         self.executed: list[object] = []
         self.outcomes: dict[str, Future[Any]] = {}
         self.plan = [
@@ -57,11 +59,14 @@ class World:
         monkeypatch.setattr(state, "list_groups", lambda *_: listed)
         monkeypatch.setattr(other_kinds, "list_others", lambda _: [])
         monkeypatch.setattr(state, "describe_group", lambda *_: self.state)
-        monkeypatch.setattr(state, "active_members", lambda *_: self.members)
+        monkeypatch.setattr(state, "users_of", lambda *_: state.Users(self.members, self.is_share))
         monkeypatch.setattr(health, "discovered_url", lambda *_: None)
-        monkeypatch.setattr(offsets, "partitions_in_scope", lambda *_: [("t", 0), ("t", 1)])
+        monkeypatch.setattr(offsets, "partitions_in_scope", lambda *_, is_share=False: [("t", 0), ("t", 1)])
         monkeypatch.setattr(offsets, "plan", lambda *_: self.plan)
-        monkeypatch.setattr(offsets, "execute", lambda *call: self.executed.append(call[-1]))
+        monkeypatch.setattr(offsets, "present_offsets", lambda *_, is_share: {})
+        monkeypatch.setattr(
+            offsets, "execute", lambda *call, is_share: self.executed.append((call[-1], is_share))
+        )
         monkeypatch.setattr(time, "time", lambda: NOW_MS / 1000)
 
 
@@ -142,7 +147,7 @@ def test_a_plan_is_carried_out_only_while_nobody_uses_the_group(world: World) ->
     words = ("reset-offsets", "g", "--all-topics", "--to-earliest", "--execute", "--json")
     result = run(*words)
     assert [orjson.loads(line)["executed"] for line in result.stdout.splitlines()] == [True, True]
-    assert world.executed == [world.plan]
+    assert world.executed == [(world.plan, False)]
     world.members = 2
     result = run(*words)
     assert result.exit_code == 1
@@ -179,3 +184,36 @@ def test_each_offset_that_could_not_be_deleted_is_told(monkeypatch: pytest.Monke
     assert result.exit_code == 1
     assert result.stdout == "deleted the offset of t:0\n"
     assert result.stderr == "Error: t:1: the group is subscribed to it\n"
+
+
+def test_a_share_group_is_shown_with_where_it_begins_and_who_shares(world: World) -> None:
+    members = tuple(
+        MemberState(member=name, client=name, host="h", instance=None, partitions=(("t", 0),))
+        for name in ("a", "b")
+    )
+    world.state = replace(
+        world.state,
+        type="share",
+        members=members,
+        partitions=(PartitionState(topic="t", partition=0, committed=3, end=10, told_lag=5),),
+    )
+    lines = [line.split() for line in run("describe", "g").output.splitlines()]
+    assert ["TOPIC", "PARTITION", "START", "END", "LAG", "LAG", "(S)", "OWNER"] in lines
+    assert ["t", "0", "3", "10", "5", "2", "members"] in lines
+    (partition,) = orjson.loads(run("describe", "g", "--json").output)["partitions"]
+    assert (partition["start_offset"], partition["lag"]) == (3, 5)
+
+
+def test_a_share_group_is_reset_and_forgets_whole_topics(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("reset-offsets", "g", "--all-topics", "--to-earliest", "--execute")
+    run(*words, "--share")
+    world.is_share = True
+    run(*words)
+    assert world.executed == [(world.plan, True)] * 2
+    monkeypatch.setattr(share_groups, "delete_offsets", lambda *_: {"t": None, "u": "nothing is there"})
+    assert run("delete-offsets", "g", "-t", "t:0").exit_code == 2
+    result = run("delete-offsets", "g", "-t", "t", "-t", "u")
+    assert (result.exit_code, result.stdout) == (1, "deleted the offsets of t\n")
+    assert "u: nothing is there" in result.stderr

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from millrace.cli.group import offsets as group_offsets
+from millrace.cli.group import share_groups
 from millrace.cli.group import state as group_state
 from millrace.cli.group.offsets import AtCommitted, ShiftedBy, Target, parse_any_duration_ms, target_of
 from millrace.cli.moments import AtBeginning, AtEnd, AtOffset, AtTime
@@ -86,10 +87,24 @@ def test_a_plan_stays_within_the_log(
     monkeypatch: pytest.MonkeyPatch, target: Target, committed: int | None, expected: int, note: str
 ) -> None:
     """The log goes from 10 to 40, and has nothing at or after the time that is asked for."""
-    offsets = {} if committed is None else {("t", 0): (committed, "")}
+    present = {} if committed is None else {("t", 0): committed}
     ends = iter([{("t", 0): 10}, {("t", 0): 40}, {("t", 0): -1}])
-    monkeypatch.setattr(group_state, "committed_offsets", lambda *_: offsets)
     monkeypatch.setattr(group_state, "log_offsets", lambda *_: next(ends))
     nobody: Any = None
-    (planned,) = group_offsets.plan(nobody, nobody, "g", [("t", 0)], target)
+    (planned,) = group_offsets.plan(nobody, nobody, present, [("t", 0)], target)
     assert (planned.old, planned.new, planned.note) == (committed, expected, note)
+
+
+def test_a_share_group_is_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_state, "committed_offsets", lambda *_: {("t", 0): (7, "")})
+    monkeypatch.setattr(group_state, "start_offsets", lambda *_: {("t", 0): 3, ("t", 1): None})
+    nobody: Any = None
+    assert group_offsets.present_offsets(nobody, nobody, "g", is_share=False) == {("t", 0): 7}
+    assert group_offsets.present_offsets(nobody, nobody, "g", is_share=True) == {("t", 0): 3}
+    scope = group_offsets.partitions_in_scope(nobody, nobody, "g", (), is_share=True)
+    assert scope == [("t", 0), ("t", 1)]
+    altered: list[object] = []
+    monkeypatch.setattr(share_groups, "alter", lambda *call: altered.append(call[1:]))
+    planned = group_offsets.PlannedOffset(topic="t", partition=1, old=None, new=5)
+    group_offsets.execute(nobody, nobody, "g", [planned], is_share=True)
+    assert altered == [("g", {("t", 1): 5})]
