@@ -28,6 +28,8 @@ from millrace.log.cleaning.worker_messages import JobFailed, WorkerDied, WorkerN
 from millrace.metadata import errors as metadata_errors
 from millrace.queues import errors as queue_errors
 from millrace.queues.deduplication import IdsNotLoaded
+from millrace.queues.delayed.codec import MalformedRecord
+from millrace.queues.delayed.index import IndexDamaged
 from millrace.queues.delayed.model import DelayedStoreAbsent
 from millrace.queues.state import errors as share_state_errors
 from millrace.replica.partition import FencedLeaderEpoch, NotEnoughReplicas, NotLeader, UnknownLeaderEpoch
@@ -113,6 +115,8 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     WorkerDied: ErrorCode.UNKNOWN_SERVER_ERROR,
     WorkerNotStarted: ErrorCode.UNKNOWN_SERVER_ERROR,
     DeadLetterTopicUnusable: ErrorCode.UNKNOWN_SERVER_ERROR,
+    IndexDamaged: ErrorCode.UNKNOWN_SERVER_ERROR,
+    MalformedRecord: ErrorCode.UNKNOWN_SERVER_ERROR,
     # What a user asked of the cluster and cannot have.
     metadata_errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     metadata_errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
