@@ -1,9 +1,8 @@
 """The stored state of one group of the consumer protocol (KIP-848). Only `apply` changes it.
 
-There are three epochs. The group's grows with every change of members, subscriptions or topics; the
-assignment's follows when a new target has been computed; each member's follows when the member has given up
-what the target does not leave it. A partition has one owner: `owners` names the member that may consume it,
-or was told to stop and has not said yet that it did. Nobody else gets the partition before.
+A member takes the step to its target when it has given up what the target does not leave it. A partition has
+one owner: `owners` names the member that may consume it, or was told to stop and has not said yet that it
+did. Nobody else gets the partition before.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from millrace.coordinator.decision import Decision, Record, SetTimer, Timer
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.core.override import override
+from millrace.groups.assigned_group import AssignedGroup, tombstones
 from millrace.groups.assignors import Partitions
 from millrace.groups.consumer.commands import SessionExpired
 from millrace.groups.consumer.member import ConsumerMember, EpochsByPartition
@@ -23,7 +23,12 @@ from millrace.wire.messages import group_records as stored
 
 CONSUMER: Final = "consumer"
 NO_PARTITIONS: Final[Partitions] = {}
-NEVER_CHECKED: Final = -1
+_MEMBER_KEYS: Final = (
+    stored.ConsumerGroupCurrentMemberAssignmentKey,
+    stored.ConsumerGroupTargetAssignmentMemberKey,
+    stored.ConsumerGroupMemberMetadataKey,
+)
+"""The metadata goes last, so no other record of a member is left alone."""
 
 
 class ResolvedPattern(NamedTuple):
@@ -35,30 +40,21 @@ class ResolvedPattern(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerGroup:
+class ConsumerGroup(AssignedGroup[ConsumerMember, Partitions]):
     """One group. Records change it through `apply`; its soft state changes while it is served."""
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 0
-        self.metadata_hash = 0
-        self.assignment_epoch = 0
-        self.assigned_at_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id)
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, Partitions] = {}
         self.owners: dict[tuple[TopicId, int], str] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
         self.has_partition_metadata = False
         """Whether there is a record of topics' shapes, as Kafka wrote before 4.1. It goes with the group."""
         # Soft state, lost with the coordinator.
-        self.checked_revision = NEVER_CHECKED
-        """The revision of the metadata that the group's hash was last compared with."""
         self.idle: dict[str, Decision[object]] = {}
         """Ready answers to heartbeats that change nothing."""
         self.rejoining: dict[str, None] = {}
         """Classic members that were told to join again and have a time-out for it."""
-        self.last_heartbeat_ms: dict[str, int] = {}
         self.last_commit_ms: dict[str, int] = {}
 
     @override
@@ -93,8 +89,11 @@ class ConsumerGroup:
                 self.has_partition_metadata = value is not None
             case stored.ConsumerGroupMemberMetadataKey(member_id=member_id), _:
                 self._apply_metadata(member_id, value)
-            case stored.ConsumerGroupTargetAssignmentMetadataKey(), _:
-                self._apply_target_epoch(value)
+            case (
+                stored.ConsumerGroupTargetAssignmentMetadataKey(),
+                (stored.ConsumerGroupTargetAssignmentMetadataValue() | None),
+            ):
+                self.apply_target_epoch(value)
             case stored.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id), _:
                 self._apply_target(member_id, value)
             case stored.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id), _:
@@ -121,14 +120,6 @@ class ConsumerGroup:
         self.members[member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
-
-    def _apply_target_epoch(self, value: object) -> None:
-        if value is None:
-            self.assignment_epoch = self.assigned_at_ms = 0
-            return
-        assert isinstance(value, stored.ConsumerGroupTargetAssignmentMetadataValue), value
-        self.assignment_epoch = value.assignment_epoch
-        self.assigned_at_ms = value.assignment_timestamp
 
     def _apply_target(self, member_id: str, value: object) -> None:
         if value is None:
@@ -201,10 +192,6 @@ class ConsumerGroup:
             return "Stable"
         return "Reconciling"
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
     def check_commit(
         self, *, member_id: str, instance_id: str | None, generation: int
     ) -> MillraceError | None:
@@ -248,17 +235,12 @@ class ConsumerGroup:
     def is_subscribed(self, topic: str) -> bool:
         return any(topic in self.topics_of(member, self.patterns) for member in self.members.values())
 
-    def offsets_age_since(self, commit_ms: int) -> int | None:
-        return commit_ms
-
     def committed(self, member_id: str, now_ms: int) -> tuple[Timer, ...]:
         self.last_commit_ms[member_id] = now_ms
         return ()
 
     def tombstones(self) -> tuple[Record, ...]:
-        records = []
-        for member_id in sorted({*self.members, *self.target}):
-            records += member_tombstones(self.group_id, member_id)
+        records = self.tombstones_of_members(_MEMBER_KEYS)
         records += [pattern_tombstone(self.group_id, pattern) for pattern in sorted(self.patterns)]
         records.append(Record(stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group_id), None))
         if self.has_partition_metadata:
@@ -268,15 +250,8 @@ class ConsumerGroup:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """The records that remove a member. Its metadata goes last, so no other record of it is left alone."""
-    return [
-        Record(key(group_id=group_id, member_id=member_id), None)
-        for key in (
-            stored.ConsumerGroupCurrentMemberAssignmentKey,
-            stored.ConsumerGroupTargetAssignmentMemberKey,
-            stored.ConsumerGroupMemberMetadataKey,
-        )
-    ]
+    """The records that remove a member."""
+    return tombstones(_MEMBER_KEYS, group_id=group_id, member_id=member_id)
 
 
 def pattern_tombstone(group_id: str, pattern: str) -> Record:

@@ -14,6 +14,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TOPIC_ID
 from millrace.core.override import override
 from millrace.groups import commands
+from millrace.groups.assigned_group import apply_to_group
 from millrace.groups.classic.group import ClassicGroup
 from millrace.groups.commands import GroupSettings
 from millrace.groups.consumer import migration
@@ -54,6 +55,12 @@ from millrace.wire.messages.group_records import GROUP_RECORDS, ConsumerGroupMet
 
 _FIRST_RECORD: Final = 3
 """The records with lower numbers are of classic groups and of offsets."""
+
+
+def keep_offsets(shard: Shard, group_id: str) -> None:
+    """Leave a group that only has offsets where another one was."""
+    if group_id in shard.offsets.by_group:
+        shard.groups[group_id] = ClassicGroup(group_id, shard.settings)
 
 
 class Shard(Protocol):
@@ -113,20 +120,13 @@ class GroupsOfConsumers(ConsumerRules):
 
     @override
     def apply(self, record: Record) -> None:
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]
-        group = self._shard.groups.get(group_id)
-        if isinstance(record.key, ConsumerGroupMetadataKey) and record.value is None:
-            if isinstance(group, ConsumerGroup):
-                del self._shard.groups[group_id]
-                if group_id in self._shard.offsets.by_group:
-                    self._shard.groups[group_id] = ClassicGroup(group_id, self._shard.settings)
-            return
-        if not isinstance(group, ConsumerGroup):
-            if record.value is None:
-                # The group has become a classic one, or is gone already.
-                return
-            group = self._shard.groups[group_id] = ConsumerGroup(group_id)
-        group.apply(record)
+        apply_to_group(
+            self._shard.groups,
+            record,
+            ConsumerGroup,
+            ConsumerGroupMetadataKey,
+            lambda group_id: keep_offsets(self._shard, group_id),
+        )
 
     @override
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:

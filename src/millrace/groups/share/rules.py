@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, Timer, Token
 from millrace.core.ids import TopicId
 from millrace.core.override import override
+from millrace.groups.assigned_group import apply_to_group
 from millrace.groups.commands import DONE
 from millrace.groups.consumer.commands import JOINING, LEAVING, Beat
 from millrace.groups.consumer.topics import ConsumerTopics
@@ -94,19 +95,10 @@ class RulesOfShareGroups(GroupRules):
 
     @override
     def apply(self, record: Record) -> None:
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]
-        group = self._shard.groups.get(group_id)
-        if isinstance(record.key, ShareGroupMetadataKey) and record.value is None:
-            self._tried_ms.pop(group_id, None)
-            if isinstance(group, ShareGroup):
-                del self._shard.groups[group_id]
-            return
-        if not isinstance(group, ShareGroup):
-            if record.value is None:
-                # The group is gone already.
-                return
-            group = self._shard.groups[group_id] = ShareGroup(group_id)
-        group.apply(record)
+        apply_to_group(self._shard.groups, record, ShareGroup, ShareGroupMetadataKey, self._forget_tries)
+
+    def _forget_tries(self, group_id: str) -> None:
+        self._tried_ms.pop(group_id, None)
 
     @override
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:

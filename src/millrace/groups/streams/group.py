@@ -1,8 +1,7 @@
 """The stored state of one group of the streams protocol (KIP-1071). Only `apply` changes it.
 
-The epochs are those of a consumer group: the group's grows with every change, the assignment's follows with a
-new target, each member's when it has given up what the target does not leave it. `holders` names who has a
-task in a role, or was told to give it up and has not said yet that it did.
+A member takes the step to its target when it has given up what the target does not leave it. `holders` names
+who has a task in a role, or was told to give it up and has not said yet that it did.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 from millrace.coordinator.decision import Record, Timer
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
-from millrace.groups.consumer.group import NEVER_CHECKED
+from millrace.groups.assigned_group import AssignedGroup, tombstones
 from millrace.groups.errors import StaleMemberEpoch, UnknownMember
 from millrace.groups.streams.member import StreamsMember
 from millrace.groups.streams.plan import Plan
@@ -28,31 +27,34 @@ from millrace.wire.messages.streams_group_records import (
 )
 
 STREAMS: Final = "streams"
-FIRST_EPOCH: Final = 1
-"""The epoch of a group and of its assignment before anything has happened."""
 NOT_VALIDATED: Final = -1
+_MEMBER_KEYS: Final = (
+    stored.StreamsGroupCurrentMemberAssignmentKey,
+    stored.StreamsGroupTargetAssignmentMemberKey,
+    stored.StreamsGroupMemberMetadataKey,
+)
+"""The metadata goes last, so no other record of a member is left alone."""
+_GROUP_KEYS: Final = (
+    stored.StreamsGroupTargetAssignmentMetadataKey,
+    stored.StreamsGroupTopologyKey,
+    stored.StreamsGroupMetadataKey,
+)
 
 
-class StreamsGroup:
+class StreamsGroup(AssignedGroup[StreamsMember, Tasks]):
     """One group. Records change it through `apply`; its soft state changes while it is served."""
 
+    FIRST_EPOCH = 1
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
+        super().__init__(group_id)
         self.validated_topology_epoch = NOT_VALIDATED
         """The epoch of the topology whose topics are all there; NOT_VALIDATED while some are not."""
         self.assignment_configs: dict[str, str] = {}
         """The settings with which the target was computed."""
-        self.assignment_epoch = FIRST_EPOCH
-        self.assigned_at_ms = 0
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.target: dict[str, Tasks] = {}
         self.holders: dict[tuple[TaskPlace, int], dict[str, None]] = {}
         # Soft state, lost with the coordinator.
-        self.checked_revision = NEVER_CHECKED
-        """The revision of the metadata that the group's hash was last compared with."""
         self.plan: Plan | None = None
         self.plan_hash = 0
         """The hash of the topics that the plan was made for."""
@@ -60,7 +62,6 @@ class StreamsGroup:
         """Grows when the tasks change of a member that answers queries."""
         self.shut_down_by: str | None = None
         """The member that wants the whole application to stop."""
-        self.last_heartbeat_ms: dict[str, int] = {}
         self.last_commit_ms: dict[str, int] = {}
 
     @override
@@ -84,8 +85,11 @@ class StreamsGroup:
                 self.plan = None
             case stored.StreamsGroupMemberMetadataKey(member_id=member_id), _:
                 self._apply_metadata(member_id, value)
-            case stored.StreamsGroupTargetAssignmentMetadataKey(), _:
-                self._apply_target_epoch(value)
+            case (
+                stored.StreamsGroupTargetAssignmentMetadataKey(),
+                (stored.StreamsGroupTargetAssignmentMetadataValue() | None),
+            ):
+                self.apply_target_epoch(value)
             case stored.StreamsGroupTargetAssignmentMemberKey(member_id=member_id), _:
                 self._apply_target(member_id, value)
             case stored.StreamsGroupCurrentMemberAssignmentKey(member_id=member_id), _:
@@ -111,14 +115,6 @@ class StreamsGroup:
             self.endpoint_epoch += 1
         if not self.members:
             self.shut_down_by = None
-
-    def _apply_target_epoch(self, value: object) -> None:
-        if value is None:
-            self.assignment_epoch, self.assigned_at_ms = FIRST_EPOCH, 0
-            return
-        assert isinstance(value, stored.StreamsGroupTargetAssignmentMetadataValue), value
-        self.assignment_epoch = value.assignment_epoch
-        self.assigned_at_ms = value.assignment_timestamp
 
     def _apply_target(self, member_id: str, value: object) -> None:
         if value is None:
@@ -193,10 +189,6 @@ class StreamsGroup:
             return "Stable"
         return "Reconciling"
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
     def check_commit(
         self, *, member_id: str, instance_id: str | None, generation: int
     ) -> MillraceError | None:
@@ -239,38 +231,17 @@ class StreamsGroup:
     def is_subscribed(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.subtopology_of
 
-    def offsets_age_since(self, commit_ms: int) -> int | None:
-        return commit_ms
-
     def committed(self, member_id: str, now_ms: int) -> tuple[Timer, ...]:
         self.last_commit_ms[member_id] = now_ms
         return ()
 
     def tombstones(self) -> tuple[Record, ...]:
-        records = []
-        for member_id in sorted({*self.members, *self.target}):
-            records += member_tombstones(self.group_id, member_id)
-        records += [
-            Record(key(group_id=self.group_id), None)
-            for key in (
-                stored.StreamsGroupTargetAssignmentMetadataKey,
-                stored.StreamsGroupTopologyKey,
-                stored.StreamsGroupMetadataKey,
-            )
-        ]
-        return tuple(records)
+        return (*self.tombstones_of_members(_MEMBER_KEYS), *tombstones(_GROUP_KEYS, group_id=self.group_id))
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """The records that remove a member. Its metadata goes last, so no other record of it is left alone."""
-    return [
-        Record(key(group_id=group_id, member_id=member_id), None)
-        for key in (
-            stored.StreamsGroupCurrentMemberAssignmentKey,
-            stored.StreamsGroupTargetAssignmentMemberKey,
-            stored.StreamsGroupMemberMetadataKey,
-        )
-    ]
+    """The records that remove a member."""
+    return tombstones(_MEMBER_KEYS, group_id=group_id, member_id=member_id)
 
 
 def target_record(group_id: str, member_id: str, tasks: Tasks) -> Record:

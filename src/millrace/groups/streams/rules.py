@@ -10,11 +10,12 @@ from millrace.coordinator.decision import NOTHING, Decision, Record, SetTimer, T
 from millrace.core.errors import MillraceError
 from millrace.core.override import override
 from millrace.groups import commands
+from millrace.groups.assigned_group import apply_to_group
 from millrace.groups.classic.group import ClassicGroup
 from millrace.groups.consumer.commands import UNCHANGED
 from millrace.groups.consumer.member import MemberState
 from millrace.groups.consumer.reconciliation import check_epoch
-from millrace.groups.consumer.rules import Shard
+from millrace.groups.consumer.rules import Shard, keep_offsets
 from millrace.groups.consumer.topics import ConsumerTopics
 from millrace.groups.effects import Effects
 from millrace.groups.errors import GroupError, GroupFull, GroupNotFound, UnknownMember
@@ -77,19 +78,13 @@ class GroupsOfStreams(GroupRules):
 
     @override
     def apply(self, record: Record) -> None:
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]
-        group = self._shard.groups.get(group_id)
-        if isinstance(record.key, StreamsGroupMetadataKey) and record.value is None:
-            if isinstance(group, StreamsGroup):
-                del self._shard.groups[group_id]
-                if group_id in self._shard.offsets.by_group:
-                    self._shard.groups[group_id] = ClassicGroup(group_id, self._shard.settings)
-            return
-        if not isinstance(group, StreamsGroup):
-            if record.value is None:
-                return
-            group = self._shard.groups[group_id] = StreamsGroup(group_id)
-        group.apply(record)
+        apply_to_group(
+            self._shard.groups,
+            record,
+            StreamsGroup,
+            StreamsGroupMetadataKey,
+            lambda group_id: keep_offsets(self._shard, group_id),
+        )
 
     @override
     def resume(self, group: Group, now_ms: int) -> tuple[Timer, ...]:
