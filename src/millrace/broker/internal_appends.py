@@ -48,22 +48,19 @@ DEADLINE_S: Final = 30.0
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
 
-_PASSING: Final = (
-    NotLeader,
-    NotEnoughReplicas,
-    StorageError,
-    LogDirectoryOffline,
-    LogClosed,
-    PeerUnreachable,
-)
-"""What an append here may meet that another attempt may not."""
-
 
 class NoSuchPartition(MillraceError):
     """There is no such partition, perhaps not any more: nothing will ever be appended to it."""
 
     def __init__(self, place: TopicPartition) -> None:
         super().__init__(f"there is no partition {place}")
+
+
+class CommitAwaited(MillraceError):
+    """A batch is in the log of this broker, and its replicas do not have it in time; later they may."""
+
+    def __init__(self, place: TopicPartition) -> None:
+        super().__init__(f"{place}: its replicas have not stored a batch within {COMMIT_TIMEOUT_MS} ms")
 
 
 class AppendRefused(MillraceError):
@@ -173,7 +170,8 @@ class InternalAppends:
 
 
 async def _committed(partition: Partition, appended: Appended) -> None:
-    """Return when the batch is committed; raises NotLeader if this broker will never commit it."""
+    """Return when the batch is committed; raises NotLeader if this broker will never commit it, and
+    CommitAwaited if its replicas take too long: whoever waits has a deadline, here as elsewhere."""
     committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def ended(is_there: bool) -> None:
@@ -181,7 +179,11 @@ async def _committed(partition: Partition, appended: Appended) -> None:
             committed.set_result(is_there)
 
     partition.waiting_produces.add(appended.last_offset + 1, ended)
-    if not await committed:
+    try:
+        is_there = await asyncio.wait_for(committed, COMMIT_TIMEOUT_MS / 1000)
+    except TimeoutError:
+        raise CommitAwaited(partition.topic_partition) from None
+    if not is_there:
         raise NotLeader(partition.topic_partition, leader_id=partition.leader_id)
 
 
@@ -199,6 +201,18 @@ def _outcome(
             return ProducerFenced(header.producer_id, epoch=header.producer_epoch, current_epoch=-1)
         case _:
             return AppendRefused(place, ErrorCode(code), message)
+
+
+_PASSING: Final = (
+    NotLeader,
+    NotEnoughReplicas,
+    StorageError,
+    LogDirectoryOffline,
+    LogClosed,
+    PeerUnreachable,
+    CommitAwaited,
+)
+"""What an append here may meet that another attempt may not."""
 
 
 def may_pass(outcome: Appended | MillraceError) -> bool:

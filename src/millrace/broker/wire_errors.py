@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.broker.internal_appends import AppendRefused, NoSuchPartition
+from millrace.broker.internal_appends import AppendRefused, CommitAwaited, NoSuchPartition
 from millrace.broker.network.fetch_sessions import (
     InvalidSessionEpoch,
     SessionNotFound,
@@ -89,6 +89,7 @@ WIRE_ERRORS: Final[dict[type[MillraceError], ErrorCode]] = {
     # What this broker appends elsewhere on behalf of a producer.
     NoSuchPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     AppendRefused: ErrorCode.NOT_ENOUGH_REPLICAS,
+    CommitAwaited: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     # Logs and disks.
     log_errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     log_errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,

@@ -10,12 +10,15 @@ from typing import Any, cast
 
 import pytest
 
+from millrace.broker import internal_appends
 from millrace.broker.internal_appends import (
     BETWEEN_BROKERS,
     PRODUCE_VERSION,
     AppendRefused,
+    CommitAwaited,
     InternalAppends,
     NoSuchPartition,
+    may_pass,
 )
 from millrace.broker.replication.peers import Lane, Peers, PeerUnreachable
 from millrace.core.ids import NodeId, TopicId
@@ -92,6 +95,20 @@ def test_what_is_not_there_is_told_at_once(broker: Broker) -> None:
     assert isinstance(broker.run(appends.append("orders", 1, batch())), NoSuchPartition)
     later = TopicId(bytes(reversed(topic.topic_id)))
     assert isinstance(broker.run(appends.append("orders", 0, batch(), topic_id=later)), NoSuchPartition)
+
+
+def test_replicas_that_do_not_store_a_batch_are_not_awaited_for_ever(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("orders")
+    partition = broker.services.partitions.find("orders", 0)
+    assert partition is not None
+    monkeypatch.setattr(internal_appends, "COMMIT_TIMEOUT_MS", 10)
+    monkeypatch.setattr(type(partition), "is_acknowledged", lambda *_: False)
+    monkeypatch.setattr(type(partition.waiting_produces), "add", lambda *_: None)
+    outcome = broker.run(appends_of(broker).append("orders", 0, batch(0), deadline_s=0.0))
+    assert isinstance(outcome, CommitAwaited)
+    assert may_pass(outcome)
 
 
 def test_a_leader_that_is_away_is_waited_for(broker: Broker) -> None:

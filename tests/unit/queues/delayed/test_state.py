@@ -111,3 +111,9 @@ def test_cancellations_of_what_is_gone_are_forgotten() -> None:
     state.next_offset = 3
     state.forget_old_cancellations()
     assert state.cancelled == {}
+
+
+def test_what_is_settled_without_being_pending_is_left_out_of_account() -> None:
+    state = state_of(stored(record(0)), Settled(((2_000, 0),)), Settled(((2_000, 0), (5_000, 9_000))))
+    assert (state.pending_count, state.unknown_count) == (0, 2)
+    assert state.settled == [(2_000, 0)]

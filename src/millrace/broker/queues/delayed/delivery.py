@@ -52,6 +52,9 @@ AHEAD_MS: Final = 60_000
 """What is due within this time is in memory."""
 HELD_MAX: Final = 500_000
 """So many entries may be in memory: those to come, and those whose targets are away."""
+HELD_FOR_ABSENT_MAX: Final = HELD_MAX // 2
+"""So many of them may be for targets that are away; more are left in the index until one of these is back."""
+HELD_FOR_TARGET_MAX: Final = HELD_MAX // 4
 ROUND_MAX: Final = 2_000
 
 
@@ -83,6 +86,9 @@ class Delivery:
         self._held: dict[Target, list[Entry]] = {}
         """What is due for targets that have not taken what came before."""
         self._held_count = 0
+        self._aside: dict[Target, int] = {}
+        """How many entries of targets that are away are left to the index, because memory has enough."""
+        self._is_to_reload = False
         self._done: list[int] = []
         """Intents that were carried out, which the store has not been told."""
         self._settled: list[Entry] = []
@@ -114,6 +120,8 @@ class Delivery:
             raise self._failure
         if not self._is_taken_over:
             await self._take_over()
+        if self._is_to_reload:
+            self._reload()
         # A clock that jumps back must not make those wait that are due.
         now_ms = self._now_ms = max(self._now_ms, self._parts.clock.wall_ms())
         await self._load(now_ms)
@@ -143,18 +151,30 @@ class Delivery:
         again: list[tuple[int, Planned]] = []
         for offset in intents:
             intent = found.get(offset)
-            assert isinstance(intent, Intent), (offset, intent)
-            again.append((offset, Planned(intent, await self._batch_of(intent))))
+            batch = await self._batch_of(intent) if isinstance(intent, Intent) else None
+            if isinstance(intent, Intent) and batch is not None:
+                again.append((offset, Planned(intent, batch)))
+                continue
+            # The log is damaged. To build the batch from what is left would deliver some of it twice.
+            logger.error(
+                "%s: the intent at %d cannot be carried out again: it or its messages are not in the log; "
+                "what it names counts as delivered",
+                tail.log.topic_partition,
+                offset,
+            )
+            if isinstance(intent, Intent):
+                self._parts.figures.dropped += len(intent.entries)
+            self._done.append(offset)
         self._send_all(again, is_again=True)
         self._is_taken_over = True
 
-    async def _batch_of(self, intent: Intent) -> bytes:
+    async def _batch_of(self, intent: Intent) -> bytes | None:
+        """What carries an intent out; None if its messages are not all there."""
         tail = self._tail
         found = await read_at(tail.log, tail.volume, [offset for _, offset in intent.entries])
         messages = [found.get(offset) for _, offset in intent.entries]
         stored = [message for message in messages if isinstance(message, StoredMessage)]
-        assert len(stored) == len(messages), (intent, tail.log.log_start_offset)
-        return delivery_batch(intent, stored)
+        return delivery_batch(intent, stored) if stored and len(stored) == len(messages) else None
 
     async def _load(self, now_ms: int) -> None:
         """Have in memory what is due within the next minute."""
@@ -172,8 +192,6 @@ class Delivery:
         since = 1.0 if self._budget_at is None else now - self._budget_at
         self._budget = min(self._budget + since * rate, float(rate))
         self._budget_at = now
-        if self._held_count >= HELD_MAX:
-            return 0
         return min(int(self._budget), ROUND_MAX)
 
     async def _find(self, entries: Sequence[Entry]) -> list[Found]:
@@ -197,11 +215,30 @@ class Delivery:
                 continue
             target = Target(stored.id.topic_id, stored.id.partition)
             if target in self._sending:
-                self._held.setdefault(target, []).append(entry)
-                self._held_count += 1
+                self._hold(target, entry)
             else:
                 found.append(Found(entry, stored))
         return found
+
+    def _hold(self, target: Target, entry: Entry) -> None:
+        """Keep what a target cannot take yet. What one does not take must not fill the memory that all others
+        need: the rest is left to the index, which still counts it as pending."""
+        held = self._held.setdefault(target, [])
+        if len(held) >= HELD_FOR_TARGET_MAX or self._held_count >= HELD_FOR_ABSENT_MAX:
+            self._aside[target] = self._aside.get(target, 0) + 1
+            return
+        held.append(entry)
+        self._held_count += 1
+
+    def _reload(self) -> None:
+        """Begin with the first entry of the index again. All intents of earlier rounds are in it by now, so
+        that it hands out exactly what nobody has begun to deliver."""
+        self._is_to_reload = False
+        self._wheel = Wheel()
+        self._held.clear()
+        self._held_count = 0
+        self._aside.clear()
+        self._tail.index.hand_out_again()
 
     async def _next_epoch(self) -> int:
         if self._producer_epoch >= EPOCH_MAX:
@@ -279,6 +316,8 @@ class Delivery:
             released = self._held.pop(target, [])
             self._held_count -= len(released)
             self._wheel.add(released)
+            if self._aside.pop(target, 0):
+                self._is_to_reload = True
 
     async def _append(self, target: Target, batch: bytes) -> MillraceError | None:
         """Append to a target until it is there, or will never be; None if it is there."""
@@ -303,7 +342,12 @@ class Delivery:
         for entry in entries:
             epoch = await self._next_epoch()
             intent = Intent(target, self._producer_id, epoch, 0, True, (entry,))
-            single.append(Planned(intent, await self._batch_of(intent)))
+            batch = await self._batch_of(intent)
+            if batch is None:
+                self._parts.figures.dropped += 1
+                logger.error("%s: there is no message at %d", self._partition.topic_partition, entry[1])
+                continue
+            single.append(Planned(intent, batch))
         records: list[tuple[bytes, bytes | None]] = [encode_intent(each.intent) for each in single]
         base_offset = await self.write([*records, encode_done([offset for offset, _ in refused])])
         for offset, (intent, batch) in enumerate(single, base_offset):

@@ -106,6 +106,7 @@ class Tail:
 def take_in(index: DelayIndex, found: LogSlice, name: TopicPartition, now_ms: int) -> list[Entry]:
     """Index a slice of the log; returns what belongs into memory. Runs off the loop."""
     state = index.state
+    unknown_before = state.unknown_count
     place = index.last_batch
     for header, records in records_of(found.read(), name):
         if header.base_offset + header.last_offset_delta < state.next_offset:
@@ -115,6 +116,13 @@ def take_in(index: DelayIndex, found: LogSlice, name: TopicPartition, now_ms: in
                 state.apply(offset, record, index.is_recent)
         state.next_offset = header.base_offset + header.last_offset_delta + 1
         place = Place(header.base_offset, header.crc)
+    if state.unknown_count > unknown_before:
+        logger.error(
+            "%s: %d messages are settled before offset %d that were not pending",
+            name,
+            state.unknown_count - unknown_before,
+            state.next_offset,
+        )
     added = index.note_handed_out(index.take_in(now_ms, place))
     if index.is_full:
         index.save()

@@ -13,7 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.broker.queues.delayed import delivery
 from millrace.log.errors import DiskFull
+from millrace.metadata.topic_names import DELAYED_TOPIC
+from millrace.queues.delayed.codec import Intent, Target, encode_intent
+from millrace.wire.records import build_plain_batch
 from tests.unit.broker.handlers.broker import NOW_MS
 from tests.unit.broker.queues.delayed.world import TOPIC, Killed, World
 
@@ -116,6 +120,49 @@ def test_a_target_that_takes_nothing_keeps_only_its_own_messages(world: World) -
             break
         time.sleep(0.1)
     assert world.keys(0) == [0, 1]
+
+
+def test_a_target_that_is_away_leaves_memory_to_the_others_and_gets_all_when_it_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "HELD_FOR_TARGET_MAX", 2)
+    monkeypatch.setattr(delivery, "HELD_MAX", 8)
+    world.add(world.message(NOW_MS, partition=0))
+    away = world.broker.services.partitions.find(TOPIC, 0)
+    assert away is not None
+    epoch = away.leader_epoch
+    away.follow(-1, epoch)
+    keeper = world.keeper()
+    world.step(keeper)
+    world.add(*(world.message(NOW_MS + n, partition=0) for n in range(12)))
+    world.add(*(world.message(NOW_MS + 20, partition=1) for _ in range(3)))
+    world.clock.now_ms += 100
+    world.step(keeper, 3)
+    assert world.keys(1) == [13, 14, 15]
+    away.lead(1, epoch)
+    for _ in range(40):
+        world.step(keeper)
+        if len(world.keys(0)) == 13:
+            break
+        time.sleep(0.1)
+    world.step(keeper, 2)
+    assert world.keys(0) == list(range(13))
+    assert (keeper.pending_count, keeper.tail.index.state.open_intents) == (0, {})
+
+
+def test_an_intent_without_its_messages_holds_nobody_up(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.add(world.message(NOW_MS))
+    nobody = Intent(Target(world.topic.topic_id, 0), 1, 0, 0, True, ((NOW_MS, 70_000),))
+    batch = bytes(build_plain_batch([encode_intent(nobody)], NOW_MS))
+    world.broker.run(world.appends.append(DELAYED_TOPIC, 0, batch))
+    keeper = world.keeper()
+    world.step(keeper, 3)
+    assert world.keys() == [0]
+    assert "the intent at 1 cannot be carried out again" in caplog.text
+    assert world.parts.figures.dropped == 1
+    assert keeper.tail.index.state.open_intents == {}
 
 
 def test_a_full_disk_is_waited_for(world: World) -> None:
