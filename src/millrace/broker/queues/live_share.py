@@ -230,15 +230,25 @@ class LiveShare:
     # Fetching.
 
     def look(
-        self, member_id: str, *, records_max: int, bytes_max: int, looks_left: int = LOOKS_MAX
+        self,
+        member_id: str,
+        *,
+        records_max: int,
+        bytes_max: int,
+        waiting: int = 0,
+        looks_left: int = LOOKS_MAX,
     ) -> Look | None:
-        """What a member could be given now; None if there is nothing. Raises what a read of the log
-        raises."""
+        """What a member could be given now, while so many others wait; None if there is nothing. Raises what
+        a read of the log raises."""
         rules = self.rules
         assert rules is not None, self.key
         log, limit_offset = self.partition.log, self.limit_offset
         ranges = rules.candidates(
-            member_id, self._home.now_ms(), limit_offset=limit_offset, records_max=records_max
+            member_id,
+            self._home.now_ms(),
+            limit_offset=limit_offset,
+            records_max=records_max,
+            waiting=waiting,
         )
         if not ranges:
             return None
@@ -251,7 +261,11 @@ class LiveShare:
             if not looks_left or not self._heed_log_start():
                 raise
             return self.look(
-                member_id, records_max=records_max, bytes_max=bytes_max, looks_left=looks_left - 1
+                member_id,
+                records_max=records_max,
+                bytes_max=bytes_max,
+                waiting=waiting,
+                looks_left=looks_left - 1,
             )
         if found.missing:
             self._archive(found.missing)
@@ -259,7 +273,11 @@ class LiveShare:
                 if not looks_left:
                     return None
                 return self.look(
-                    member_id, records_max=records_max, bytes_max=bytes_max, looks_left=looks_left - 1
+                    member_id,
+                    records_max=records_max,
+                    bytes_max=bytes_max,
+                    waiting=waiting,
+                    looks_left=looks_left - 1,
                 )
         if found.batches and rules.settings.reads_committed and (unread := log.unread_aborted()):
             return Look(ranges, found, (log, unread))
@@ -287,10 +305,17 @@ class LiveShare:
                     self.rules.learn_keys(first_offset, hashes)
 
     def acquire(
-        self, member_id: str, look: Look, *, records_max: int, batch_size: int, mode: AcquireMode
+        self,
+        member_id: str,
+        look: Look,
+        *,
+        records_max: int,
+        batch_size: int,
+        mode: AcquireMode,
+        waiting: int = 0,
     ) -> Taken | None:
         """Give a member what a look has found, before anything else has happened. None if nothing was left of
-        it: what was compacted away, aborted or too old is done now."""
+        it: what was compacted away, aborted or too old is done now. So many others wait."""
         rules, batches = self.rules, look.found.batches
         assert rules is not None, self.key
         kept = batches
@@ -304,6 +329,7 @@ class LiveShare:
             batch_size=batch_size,
             mode=mode,
             now_ms=self._home.now_ms(),
+            waiting=waiting,
         )
         self._carry_out(change)
         self._watch_clock()
@@ -404,9 +430,12 @@ class LiveShare:
         now_ms, limit_offset = self._home.now_ms(), self.limit_offset
         # What the first may not have (it holds too much), the next one perhaps may.
         is_equal = not rules.settings.member_record_locks_max
+        waiting = len(self.waiters) - 1
         for other in self.waiters:
             if other is not waiter:
-                if rules.candidates(other.member_id, now_ms, limit_offset=limit_offset, records_max=1):
+                if rules.candidates(
+                    other.member_id, now_ms, limit_offset=limit_offset, records_max=1, waiting=waiting
+                ):
                     other.wake()
                     return
                 if is_equal:

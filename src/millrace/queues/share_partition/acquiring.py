@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.queues.share_partition.isolation import isolation_begins_at, part_size
 from millrace.queues.share_partition.key_order import KeyOrder
 from millrace.queues.share_partition.model import AcquireMode, RecordState
 from millrace.queues.share_partition.runs import ARCHIVED, FRESH, Mark
 from millrace.queues.share_partition.window import Window
+
+NEVER_CUT: Final = 1 << 62
 
 _AVAILABLE = RecordState.AVAILABLE
 
@@ -43,6 +45,8 @@ class Wish(NamedTuple):
     mode: AcquireMode
     oldest_ms: int
     """Batches whose last record is older are not delivered."""
+    cut_at: int = NEVER_CUT
+    """A batch with more records than this is cut, whatever the mode: others want some of it, too."""
 
 
 def take(
@@ -59,6 +63,7 @@ def take(
     isolates_from = isolation_begins_at(delivery_limit)
     is_exact = wish.mode is AcquireMode.RECORD_LIMIT
     left = wish.records_max
+    cut_left = min(left, wish.cut_at) if is_exact else wish.cut_at
     for range_first, range_last, span in _overlaps(spans, ranges):
         first, last = max(span.first_offset, range_first), min(span.last_offset, range_last)
         if last >= window.runs.end:
@@ -82,22 +87,31 @@ def take(
                     part = part_size(
                         mark.size, delivery_count=mark.delivery_count, delivery_limit=delivery_limit
                     )
-                    part_last = piece_first + (min(part, left) if is_exact else part) - 1
+                    part_last = piece_first + min(part, cut_left) - 1
                     part_last = min(part_last, range_last, spans[-1].last_offset)
                     _take_part(window, taking, piece_first, part_last, delivery_limit)
                 return taking
-            if is_exact and piece_last - piece_first >= left:
-                _add(taking.pieces, piece_first, piece_first + left - 1, mark)
+            if piece_last - piece_first >= cut_left:
+                # Batches that fit go whole, before one is cut.
+                if cut_left and (is_exact or not taking.pieces):
+                    _add(taking.pieces, piece_first, piece_first + cut_left - 1, mark)
                 return taking
             _add(taking.pieces, piece_first, piece_last, mark)
             left -= piece_last - piece_first + 1
+            cut_left -= piece_last - piece_first + 1
         if left <= 0:
             return taking
     return taking
 
 
 def last_of_tail(
-    spans: Sequence[BatchSpan], *, end: int, limit: int, records_max: int, is_exact: bool
+    spans: Sequence[BatchSpan],
+    *,
+    end: int,
+    limit: int,
+    records_max: int,
+    is_exact: bool,
+    cut_at: int = NEVER_CUT,
 ) -> int | None:
     """Up to where a member is given untouched log from `end` on, if nothing stands in the way: batches that
     follow each other, none of them aborted. None if a closer look has to be taken."""
@@ -105,12 +119,16 @@ def last_of_tail(
     for span in spans:
         if span.first_offset > last + 1 or span.is_aborted:
             return None
+        if span.last_offset - end >= cut_at and not is_exact:
+            # Batches that fit go whole, before one is cut.
+            last = last if last >= end else end + cut_at - 1
+            break
         last = span.last_offset
         if last - end + 1 >= records_max:
             break
     last = min(last, limit)
     if is_exact:
-        last = min(last, end + records_max - 1)
+        last = min(last, end + min(records_max, cut_at) - 1)
     return last if last >= end else None
 
 
@@ -146,7 +164,7 @@ def take_keyed(
             firsts.append(first)
             lasts.append(last)
     isolates_from = isolation_begins_at(delivery_limit)
-    for offset in keys.ready(wish.records_max):
+    for offset in keys.ready(min(wish.records_max, wish.cut_at)):
         index = bisect_right(firsts, offset) - 1
         if index < 0 or offset > lasts[index]:
             continue

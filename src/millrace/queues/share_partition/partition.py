@@ -20,6 +20,7 @@ from millrace.core.errors import MillraceError
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.acknowledging import AckRange, held_pieces
 from millrace.queues.share_partition.acquiring import (
+    NEVER_CUT,
     BatchSpan,
     Wish,
     archive,
@@ -46,6 +47,7 @@ from millrace.queues.share_partition.model import (
     RecordState,
     StoredState,
 )
+from millrace.queues.share_partition.pace import Pace, part_of
 from millrace.queues.share_partition.runs import ACKNOWLEDGED, ARCHIVED, FRESH, Mark
 from millrace.queues.share_partition.window import Window
 
@@ -68,7 +70,7 @@ _Turn = tuple[int, int, Mark, Mark]
 class SharePartition:
     """The rules of one share partition. Every `Change` that a method returns has to be carried out."""
 
-    __slots__ = ("_breaker", "_endings", "_ledger", "_looked_ms", "_window")
+    __slots__ = ("_breaker", "_endings", "_ledger", "_looked_ms", "_pace", "_window")
 
     def __init__(self, settings: ShareSettings, stored: StoredState, jitter: Callable[[], float]) -> None:
         self._endings = Endings(settings, jitter)
@@ -76,6 +78,7 @@ class SharePartition:
         self._ledger = Ledger(self._window)
         self._breaker: Breaker | None = None
         self._looked_ms = 0
+        self._pace = Pace()
         self.settings = settings
 
     @property
@@ -136,11 +139,11 @@ class SharePartition:
         return self._breaker is None or self._breaker.open_until_ms <= now_ms
 
     def candidates(
-        self, member_id: str, now_ms: int, *, limit_offset: int, records_max: int
+        self, member_id: str, now_ms: int, *, limit_offset: int, records_max: int, waiting: int = 0
     ) -> Sequence[Range]:
         """Which offsets, below the limit, are worth reading for a member, in order; none if there is nothing
-        to acquire now."""
-        wanted = self._room(member_id, records_max, now_ms)
+        to acquire now. So many others wait for records."""
+        wanted = self._room(member_id, records_max, now_ms, waiting)
         if wanted <= 0:
             return ()
         window = self._window
@@ -206,23 +209,30 @@ class SharePartition:
         batch_size: int,
         mode: AcquireMode,
         now_ms: int,
+        waiting: int = 0,
     ) -> Acquisition:
-        """Give a member records of these batches, which were found in these ranges, under a lock."""
-        wanted = self._room(member_id, records_max, now_ms)
+        """Give a member records of these batches, which were found in these ranges, under a lock. So many
+        others wait for records."""
+        wanted = self._room(member_id, records_max, now_ms, waiting)
         if wanted <= 0 or not spans or not ranges:
             return Acquisition([])
         settings, window = self.settings, self._window
         end = window.runs.end
         until_ms = now_ms + settings.lock_duration_ms
+        cut_at = NEVER_CUT
+        if waiting or len(window.held) > (member_id in window.held):
+            cut_at = self._pace.cut_at(self._part(member_id, waiting), settings.record_locks_max)
         # Records that nobody has had before: nearly always, so without the general way's detours.
         if ranges[0][0] == end and window.keys is None and not settings.record_max_age_ms:
             is_exact = mode is AcquireMode.RECORD_LIMIT
-            tail = last_of_tail(spans, end=end, limit=ranges[0][1], records_max=wanted, is_exact=is_exact)
+            tail = last_of_tail(
+                spans, end=end, limit=ranges[0][1], records_max=wanted, is_exact=is_exact, cut_at=cut_at
+            )
             if tail is not None and (is_exact or tail - end < batch_size):
                 window.append(tail, Mark(_ACQUIRED, 1, until_ms, member_id, tail - end + 1))
                 return Acquisition([AcquiredRun(end, tail, 1)])
         oldest_ms = now_ms - settings.record_max_age_ms if settings.record_max_age_ms else 0
-        wish = Wish(wanted, mode, oldest_ms)
+        wish = Wish(wanted, mode, oldest_ms, cut_at)
         if window.keys is None:
             taking = take(window, spans, ranges, wish, settings.delivery_count_limit)
         else:
@@ -272,6 +282,8 @@ class SharePartition:
                     given_up += last - first + 1
         if not returning:
             return NO_CHANGE
+        mark = pieces[-1][2]
+        self._pace.took(now_ms - mark.until_ms + self.settings.lock_duration_ms, mark.size)
         self._count_ends(ended, given_up, now_ms)
         token, delta = self._ledger.write(returning=returning)
         # What was in flight no longer is, so there is room for others.
@@ -390,12 +402,19 @@ class SharePartition:
             return change._replace(dead_letters=(*change.dead_letters, *dead_letters))
         return Change(0, None, tuple(dead_letters), wakes)
 
-    def _room(self, member_id: str, records_max: int, now_ms: int) -> int:
+    def _part(self, member_id: str, waiting: int) -> int:
+        held = self._window.held
+        return part_of(self.settings.record_locks_max, waiting=waiting, holders=held, member_id=member_id)
+
+    def _room(self, member_id: str, records_max: int, now_ms: int, waiting: int) -> int:
         """How many records a member may be given."""
         if not self.is_delivering(now_ms):
             return 0
-        settings = self.settings
-        room = min(records_max, settings.record_locks_max - self._window.acquired)
+        settings, window = self.settings, self._window
+        room = min(records_max, settings.record_locks_max - window.acquired)
+        if room < 0:
+            # A batch that came whole was too much.
+            room = min(records_max, self._part(member_id, waiting) - window.held.get(member_id, 0))
         if settings.member_record_locks_max:
             room = min(room, settings.member_record_locks_max - self._window.held.get(member_id, 0))
         return room

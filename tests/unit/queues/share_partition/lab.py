@@ -53,14 +53,17 @@ class Lab:
         member: str = "a",
         batch_size: int = 500,
         mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
+        waiting: int = 0,
     ) -> list[tuple[int, int, int]]:
-        acquired = self.acquire(records_max, member=member, batch_size=batch_size, mode=mode)
+        acquired = self.acquire(records_max, member=member, batch_size=batch_size, mode=mode, waiting=waiting)
         self.store(acquired.change)
         return [(run.first_offset, run.last_offset, run.delivery_count) for run in acquired.runs]
 
-    def acquire(self, records_max: int, *, member: str, batch_size: int, mode: AcquireMode) -> Acquisition:
+    def acquire(
+        self, records_max: int, *, member: str, batch_size: int, mode: AcquireMode, waiting: int = 0
+    ) -> Acquisition:
         ranges = self.partition.candidates(
-            member, self.now_ms, limit_offset=self.log_end, records_max=records_max
+            member, self.now_ms, limit_offset=self.log_end, records_max=records_max, waiting=waiting
         )
         spans = [
             span
@@ -75,6 +78,7 @@ class Lab:
             batch_size=batch_size,
             mode=mode,
             now_ms=self.now_ms,
+            waiting=waiting,
         )
 
     def say(self, first: int, last: int, kind: AcknowledgeType, *, member: str = "a") -> MillraceError | None:

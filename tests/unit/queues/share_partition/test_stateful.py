@@ -144,10 +144,13 @@ class Model(RuleBasedStateMachine):
         records_max=st.integers(1, 20),
         batch_size=st.integers(1, 20),
         mode=st.sampled_from(AcquireMode),
+        waiting=st.sampled_from([0, 0, 1, 7]),
     )
-    def acquire(self, member: str, records_max: int, batch_size: int, mode: AcquireMode) -> None:
+    def acquire(
+        self, member: str, records_max: int, batch_size: int, mode: AcquireMode, waiting: int
+    ) -> None:
         ranges = self.partition.candidates(
-            member, self.now_ms, limit_offset=self.log_end, records_max=records_max
+            member, self.now_ms, limit_offset=self.log_end, records_max=records_max, waiting=waiting
         )
         spans = [
             span
@@ -165,8 +168,13 @@ class Model(RuleBasedStateMachine):
             batch_size=batch_size,
             mode=mode,
             now_ms=self.now_ms,
+            waiting=waiting,
         )
         room = min(records_max, 25 - self._held(MEMBERS), 15 - self._held([member]))
+        if self._held(MEMBERS) > 25:
+            # A batch that came whole keeps nobody from the part of the others.
+            members = waiting + sum(each == member or self._held([each]) > 0 for each in MEMBERS)
+            room = min(records_max, 25 // members - self._held([member]), 15 - self._held([member]))
         batched = [
             offset for span in self.spans if not span.is_aborted for offset in range(span[0], span[1] + 1)
         ]

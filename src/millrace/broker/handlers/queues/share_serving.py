@@ -198,6 +198,7 @@ class ShareFetch:
                         self.member_id,
                         records_max=records_left,
                         bytes_max=max(bytes_left // places_left, 1),
+                        waiting=len(share.waiters) - self._is_waiting,
                     )
                 except MillraceError as failure:
                     error = failure
@@ -224,7 +225,12 @@ class ShareFetch:
         mode = AcquireMode.RECORD_LIMIT if request.acquire_mode == 1 else AcquireMode.BATCH_OPTIMIZED
         for target, share, look in looks:
             taken = share.acquire(
-                self.member_id, look, records_max=records_left, batch_size=request.batch_size, mode=mode
+                self.member_id,
+                look,
+                records_max=records_left,
+                batch_size=request.batch_size,
+                mode=mode,
+                waiting=len(share.waiters) - self._is_waiting,
             )
             if taken is not None:
                 self._taken[target] = taken
