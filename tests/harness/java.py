@@ -22,6 +22,8 @@ class JavaHost:
     def __init__(self, directory: Path, distribution: KafkaDistribution | None = None) -> None:
         self._distribution = distribution or locate()
         self._errors_path = directory / "java-host.err"
+        self.token_file: Final = directory / "java-host.jwt"
+        """Where clients in it may read their OAUTHBEARER token: a JVM knows such places from its start on."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
 
@@ -36,6 +38,7 @@ class JavaHost:
                     "-XX:+UseSerialGC",
                     "-XX:TieredStopAtLevel=1",
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                    f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.token_file.as_uri()}",
                     "-cp",
                     self._distribution.classpath,
                     str(_SOURCE),
