@@ -7,8 +7,9 @@ client id (nullable string), and from header version 2 on a block of tagged fiel
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from millrace.wire.errors import MalformedRequest
 
@@ -23,6 +24,16 @@ FLEXIBLE_RESPONSE_HEAD: Final = struct.Struct(">iib")
 """The same with an empty block of tagged fields: response header version 1."""
 
 Buffer = bytes | bytearray | memoryview
+HeadReader = Callable[[Buffer, int], tuple[Any, ...]]
+"""From a buffer and a position to what `head_reader` says."""
+
+
+@lru_cache(maxsize=1_024)
+def head_reader(client_id_bytes: int) -> HeadReader:
+    """Reads heads with client ids of one length: api key and version as one number, the correlation id, and
+    the client id behind its length, by which a connection sees at once that it is still the same client.
+    There must be so many bytes."""
+    return struct.Struct(f">Ii{2 + client_id_bytes}s").unpack_from
 
 
 def read_uvarint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.framing import (
+    REQUEST_HEAD,
     NodeEndpoint,
     encode_endpoints,
+    head_reader,
     read_uvarint,
     response_frame,
     skip_client_id,
@@ -103,3 +105,11 @@ def test_endpoints_are_one_tagged_field_with_a_compact_array() -> None:
     body = b"\x03" + first + second
     assert encoded == b"\x01\x00" + bytes([len(body)]) + body
     assert skip_tags(encoded, 0, len(encoded)) == len(encoded)
+
+
+def test_a_head_is_read_with_the_client_id_behind_its_length() -> None:
+    head = REQUEST_HEAD.pack(1, 12, 7, 2) + b"me"
+    assert head_reader(2)(b"...." + head, 4) == (1 << 16 | 12, 7, b"\0\2me")
+    assert head_reader(2) is head_reader(2)
+    with pytest.raises(struct.error):
+        head_reader(3)(head, 0)

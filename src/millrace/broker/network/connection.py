@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from millrace.broker.network.client_names import expect_any_name, meet
 from millrace.broker.network.context import Endpoint, RequestContext
 from millrace.broker.network.memory import AT_ONCE_MIN_BYTES, OWN_BUFFER_KEEP_BYTES, answer_bytes, own_rooms
 from millrace.broker.network.outgoing import Chunk, Outgoing, OutgoingFailed
@@ -26,7 +26,7 @@ from millrace.broker.network.requests import NO_BYTES, SLOTS_MAX, SLOTS_RESUME, 
 from millrace.core.override import override
 from millrace.security.acls.decisions import Decisions
 from millrace.security.principals import NOBODY, Identity
-from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_client_id
+from millrace.wire.framing import LENGTH, REQUEST_HEAD, REQUEST_HEAD_SIZE, response_frame, skip_tags
 
 if TYPE_CHECKING:
     from millrace.broker.handlers.produce.refused_batches import RefusedBatches
@@ -34,13 +34,11 @@ if TYPE_CHECKING:
     from millrace.broker.network.login import ListenerLogins
     from millrace.broker.network.server import Server
     from millrace.broker.network.throttling import ClientThrottle
+    from millrace.wire.framing import HeadReader
 
 log = logging.getLogger(__name__)
 
 _read_length: Final = LENGTH.unpack_from
-_read_head: Final = REQUEST_HEAD.unpack_from
-_read_numbered_head: Final = struct.Struct(">Iih").unpack_from
-"""The same with key and version as one number, by which routes are found."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -75,14 +73,16 @@ class Connection(asyncio.BufferedProtocol):
         "frame_seen",
         "frame_since",
         "frames_count",
+        "head_bytes",
         "idle_since",
         "is_closing",
         "is_last_frame",
+        "known_name",
         "login",
         "loop",
-        "metered_id",
         "on_close",
         "out",
+        "read_head",
         "recognised",
         "refused_batches",
         "services",
@@ -127,11 +127,10 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: dict[Callable[[], None], None] = {}
         """Called when the connection ends, for handlers that wait on its behalf."""
         self.client_id: str | None = None
-        """What the client calls itself: what the last request said that a general handler served."""
+        """What the client calls itself, by its last request."""
         self.throttle: ClientThrottle | None = None
         """What its client is charged with; None if nothing limits it."""
-        self.metered_id: bytes | memoryview | None = None
-        """The client id by which its limits were looked up; None if they were not, or are others now."""
+        expect_any_name(self)
         self.recognised = server.services.recognition.enter(None)
         """What it may ask again: where there are permissions, that of those who may do the same."""
         self.shape_size = 0
@@ -150,6 +149,11 @@ class Connection(asyncio.BufferedProtocol):
         self.frame_seen = 0
         self.congested_since: float | None = None
         self.congested_sent = 0
+
+    # How requests of the client that is known begin: see `client_names.py`.
+    known_name: bytes | None
+    read_head: HeadReader
+    head_bytes: int
 
     # The transport's side.
 
@@ -251,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.before_requests()
         position = 0
         self._handling = True
-        wakeups, throttling = self._wakeups, self._throttling
+        wakeups = self._wakeups
         is_within_another = wakeups.begin_read()
         try:
             if self.login is not None:
@@ -262,7 +266,10 @@ class Connection(asyncio.BufferedProtocol):
                 (size,) = _read_length(buffer, position)
                 start = position + 4
                 stop = start + size
-                if stop > end or not REQUEST_HEAD_SIZE <= size <= self._frame_bytes_max:
+                if stop > end or not self.head_bytes <= size <= self._frame_bytes_max:
+                    if REQUEST_HEAD_SIZE <= size < self.head_bytes:
+                        expect_any_name(self)
+                        continue
                     reason = frame_refusal(self._server, buffer[position:end], size)
                     if reason is not None:
                         self.abort(reason)
@@ -270,7 +277,9 @@ class Connection(asyncio.BufferedProtocol):
                 position = stop
                 self.frames_count += 1
                 self.is_last_frame = stop == end
-                number, correlation_id, client_id_size = _read_numbered_head(buffer, start)
+                number, correlation_id, name = self.read_head(buffer, start)
+                if name != self.known_name and not meet(self, buffer, start, stop):
+                    break
                 started = self.ticks()
                 route = self._routes.get(number) or self._first_route(buffer, start)
                 if route is None:
@@ -278,17 +287,9 @@ class Connection(asyncio.BufferedProtocol):
                         self._pause_reading()
                         break
                     continue
-                start += REQUEST_HEAD_SIZE
-                body = start + client_id_size
-                if throttling.is_active and not (
-                    buffer[start:body] == self.metered_id or throttling.knows(self, buffer[start:body])
-                ):
-                    break
-                flexible = route.flexible_request
-                if client_id_size >= 0 and flexible and body < stop and buffer[body] == 0:
-                    body += 1
-                else:
-                    body = skip_client_id(buffer, start, client_id_size, stop, flexible=flexible)
+                body = start + self.head_bytes
+                if route.flexible_request:
+                    body = body + 1 if body < stop and buffer[body] == 0 else skip_tags(buffer, body, stop)
                 # One object serves many requests, as long as each is answered before the next.
                 request = self._spare_request
                 if request is None or request.route is not route:
@@ -300,18 +301,17 @@ class Connection(asyncio.BufferedProtocol):
                     route.handle(request)
                 elif route.quick is None or not route.quick(request):
                     # A general handler takes and gives messages.
-                    client_id = None
-                    if client_id_size >= 0:
-                        client_id = str(buffer[start : start + client_id_size], "utf-8", "replace")
-                    self.client_id = client_id
                     context = RequestContext(
-                        route.version, client_id, self.endpoint, self.services, self.decisions, self.throttle
+                        *(route.version, self.client_id, self.endpoint),
+                        *(self.services, self.decisions, self.throttle),
                     )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
                 if (throttle := self.throttle) is not None and throttle.is_timed:
                     now, done = self.ticks(), throttle.billed_until  # `handled`, without its calls
-                    throttle.unbilled_s += now - (started if started > done else done)  # noqa: FURB136
+                    throttle.left_s -= now - (started if started > done else done)  # noqa: FURB136
                     throttle.billed_until = now
+                    if throttle.left_s < 0 or now >= throttle.lease_until:
+                        throttle.is_due = True
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()
                     break
@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
     def _first_route(self, buffer: memoryview, start: int) -> Route | None:
         """The route of a request whose kind was not asked for before; None if there is none, and that is
         answered."""
-        key, version, correlation_id, _ = _read_head(buffer, start)
+        key, version, correlation_id, _ = REQUEST_HEAD.unpack_from(buffer, start)
         route = self._server.dispatcher.find(key, version)
         if route is None:
             answer = self._server.answer_unserved(key, version, correlation_id)
@@ -423,8 +423,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a request with a whole frame: in the place that it took, or now, while it is being handled.
         The frame leaves when all earlier ones have left."""
         slots = self._slots
-        if self.throttle is not None and not slot.is_over:
-            response = self.throttle.charge(slot, response)
+        if (throttle := self.throttle) is not None and (slot.is_charged or throttle.is_due):
+            response = throttle.charge(slot, response)
         if not slot.has_place:
             if not slots:
                 if isinstance(response, bytes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.broker.network.outgoing import Chunk
 
@@ -24,6 +24,8 @@ class Slot:
 
     __slots__ = ("buffer", "connection", "has_place", "is_over", "response")
 
+    is_charged: ClassVar[bool] = False
+    """Whether quotas are to look at each of its kind; at others they look when a lease has run out."""
     buffer: memoryview
     """Holds the request for as long as it is being handled."""
 
@@ -52,6 +54,8 @@ class Request(Slot):
     the object is its own from then on. The bytes are gone by then: the buffer is read into again."""
 
     __slots__ = ("body", "correlation_id", "route", "started", "stop")
+
+    is_charged = True
 
     # Set by the connection for every request.
     body: int

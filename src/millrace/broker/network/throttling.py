@@ -45,8 +45,11 @@ T = TypeVar("T")
 EXEMPT: Final = frozenset({int(ApiKey.WRITE_TXN_MARKERS)})
 """What brokers ask of each other counts for nobody's request time. Fetches of followers are served by a
 connection that is exempt as a whole."""
-UNBILLED_S_MAX: Final = 0.001
-"""So much time is charged at once for requests of the commonest kinds: to charge each costs a tenth of it."""
+LEASE_S_MAX: Final = 0.1
+"""So much time is charged at once at most for requests of the commonest kinds."""
+LEASED_PART: Final = 1 / 8
+"""Of the time that those who share a limit have left, so much is leased to all connections together. The
+nearer they are to the limit, the shorter are the leases, and at the limit each request is charged."""
 LABELS_MAX: Final = 1_000
 """Clients whose throttling is told one by one; those behind them are told together."""
 OTHERS: Final = ("", "", "")
@@ -77,6 +80,7 @@ class ClientThrottle:
         "_connection",
         "_fetch_meter",
         "_fetched",
+        "_granted_s",
         "_header_bytes",
         "_is_quick",
         "_mute",
@@ -91,8 +95,10 @@ class ClientThrottle:
         "billed_until",
         "client_id",
         "fetch_bytes_max",
+        "is_due",
         "is_timed",
-        "unbilled_s",
+        "lease_until",
+        "left_s",
         "user",
     )
 
@@ -125,8 +131,14 @@ class ClientThrottle:
         """Whether the time of each request counts: the connection adds it up."""
         self._owed_ms = 0
         self._owed_quota = ""
-        self.unbilled_s = 0.0
-        """Time spent for requests that have not been answered."""
+        self.is_due = False
+        """Whether the next answer is charged with all that is owed: its lease of time has run out, or there
+        is something else to tell."""
+        self._granted_s = 0.0
+        self.left_s = 0.0
+        """What is left of the time that may be spent before the meters are looked at again."""
+        self.lease_until = 0.0
+        """In ticks: then the sample of the meters ends, and with it the lease."""
         self.billed_until = 0.0
         self._working_since: float | None = None
         """Since when a coroutine of the connection has the loop; None while none has."""
@@ -138,14 +150,12 @@ class ClientThrottle:
     def charge(self, slot: Slot, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
         """Charge the client with a request that is being answered. Returns the answer, which tells for how
         long it is to be silent, and lets the silence begin."""
-        if not isinstance(slot, Request):
+        if not isinstance(slot, Request) or slot.is_over:
             return response
         # Nearly always this is all: there is room for what was produced, and the time is charged with that of
         # the next requests.
-        if not self._is_quick or self._owed_ms:
-            return self._charge_all(slot, response)
         route = slot.route
-        if self.is_timed and (self.unbilled_s >= UNBILLED_S_MAX or not route.is_common):
+        if self.is_due or not self._is_quick or (self.is_timed and not route.is_common):
             return self._charge_all(slot, response)
         if route.is_produce and (meter := self._produce_meter) is not None:
             # As `Meter.has_room` does it, without the call.
@@ -162,6 +172,7 @@ class ClientThrottle:
         route = slot.route
         throttle_ms, quota = self._owed_ms, self._owed_quota
         self._owed_ms = 0
+        self.is_due = False
         if route.is_produce:
             now_ms = self.now_ms
             size_bytes = slot.stop - slot.body + self._header_bytes
@@ -216,6 +227,7 @@ class ClientThrottle:
         if throttle_ms > self._owed_ms:
             self._owed_ms = throttle_ms
             self._owed_quota = quota
+            self.is_due = True
 
     def mutations(self) -> TokenBucket | None:
         """What changes of the cluster are taken from; None without a limit."""
@@ -230,8 +242,10 @@ class ClientThrottle:
     def handled(self, since: float) -> None:
         """Something was done for the connection from `since` on, as far as that was not billed meanwhile."""
         now = self._connection.ticks()
-        self.unbilled_s += now - max(since, self.billed_until)
+        self.left_s -= now - max(since, self.billed_until)
         self.billed_until = now
+        if self.left_s < 0 or now >= self.lease_until:
+            self.is_due = True
 
     def timed(self, work: Awaitable[T]) -> Awaitable[T]:
         """The same work, whose time on the loop is counted. What it waits for costs nobody else anything."""
@@ -248,15 +262,31 @@ class ClientThrottle:
 
     def _charge_time(self, request: Request) -> int:
         if int(request.route.key) in EXEMPT:
-            self.unbilled_s = 0.0
+            self.left_s = self._granted_s
             return 0
         # It is answered while it is handled, or in a step of its coroutine, or by somebody else.
         since = self._working_since if request.has_place else request.started
         if since is not None:
             self.handled(since)
-        spent_s, self.unbilled_s = self.unbilled_s, 0.0
+        throttle_ms = self._settle()
+        self.is_due = False
+        meters = self._requests
+        self._granted_s = self.left_s = self._throttling.lease_s(min(meter.room for meter in meters) / 100)
+        self.lease_until = min(meter.sure_until_ms for meter in meters) / 1000
+        return throttle_ms
+
+    def _settle(self) -> int:
+        """Charge the time that was spent of the lease, which ends."""
+        spent = percentage(self._granted_s - self.left_s)
+        self._granted_s = self.left_s = 0.0
         now_ms = self.now_ms
-        return max(meter.record(percentage(spent_s), now_ms) for meter in self._requests)
+        return max(meter.record(spent, now_ms) for meter in self._requests)
+
+    def end(self) -> None:
+        """Other limits count, or the connection has ended: nothing is owed, and it is read from again."""
+        if self._requests:
+            self._settle()
+        self.unmute()
 
     # Silence.
 
@@ -357,19 +387,25 @@ class Throttling:
         for connection in known:
             self._forget(connection)
 
-    def knows(self, connection: Connection, client_id: memoryview) -> bool:
+    def knows(self, connection: Connection, client_id: bytes) -> bool:
         """A connection says that this is its client id, which is not the one that it was known by: see that
         its limits are those that count for it. False if it was ended, because its tenant may have no more."""
-        return self._look_up(connection, bytes(client_id))
+        name = connection.known_name
+        self._forget(connection)
+        connection.known_name = name
+        self._known[connection] = None
+        return not self.is_active or self._look_up(connection, client_id)
+
+    def lease_s(self, room_s: float) -> float:
+        """How much time a connection may spend before it is charged, if all who share its limit have so much
+        left."""
+        return max(0.0, min(LEASE_S_MAX, room_s * LEASED_PART / max(len(self._known), 1)))
 
     def connection_rate(self, address: str) -> float | None:
         """How many connections a second may come from there; None if any number."""
         return self.table.connection_rate(address)
 
     def _look_up(self, connection: Connection, client_id: bytes) -> bool:
-        self._forget(connection)
-        connection.metered_id = client_id
-        self._known[connection] = None
         identity = connection.decisions.identity
         user = identity.principal.name
         name = client_id.decode(errors="replace")
@@ -429,7 +465,7 @@ class Throttling:
                 yield meter
 
     def _forget(self, connection: Connection) -> None:
-        connection.metered_id = None
+        connection.known_name = None
         throttle, connection.throttle = connection.throttle, None
         if throttle is not None:
-            throttle.unmute()
+            throttle.end()

@@ -10,6 +10,7 @@ import pytest
 
 from millrace.broker.network import throttling as module
 from millrace.broker.network.dispatch import Api, Dispatcher
+from millrace.broker.network.requests import Request
 from millrace.broker.network.throttling import Throttling, Whom
 from millrace.security.acls.authorizer import Authorizer
 from millrace.security.principals import Identity, user
@@ -18,6 +19,7 @@ from millrace.security.quotas.precedence import NO_QUOTAS, QuotaTable
 from millrace.security.quotas.rates import Window
 from millrace.security.tenants import Tenant, TenantLimits, TenantTable
 from millrace.wire.api_keys import ApiKey
+from millrace.wire.framing import response_frame
 from millrace.wire.messages.api_versions import ApiVersionsRequest
 from millrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from millrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -252,7 +254,6 @@ def test_a_consumer_that_waits_is_charged_when_it_is_answered(broker: Broker, to
         scene = Scene(broker, {ME: {OUT: 10.0}})
         offset, emptied = 0, 0
         producer = Client(scene.services, loop=scene.time, ticks=scene.time.time)
-        producer.connection.metered_id = CLIENT_ID
         for _ in range(4):
             scene.client.receive(fetch_frame(offset, wait_ms=500))
             assert scene.client.written() == b"", "there is nothing to read"
@@ -268,7 +269,6 @@ def test_a_consumer_that_waits_is_charged_when_it_is_answered(broker: Broker, to
                 offset += 1
             scene.time.advance(0.5)
             scene.throttling.replace(scene.throttling.table)
-            producer.connection.metered_id = CLIENT_ID
         assert emptied >= 2
 
     broker.run(work())
@@ -295,6 +295,34 @@ def test_time_that_requests_take_is_charged_with_the_larger_one_counting(broker:
         client.receive(frame(ApiKey.HEARTBEAT, 0, request))
         assert not reads(client), "older versions are not told, and muted all the same"
         assert correlation_ids(client.written()) == [7]
+
+    broker.run(work())
+
+
+def test_the_time_of_common_requests_is_leased_and_all_of_it_is_charged(broker: Broker) -> None:
+    async def work() -> None:
+        scene = Scene(broker, {ME: {TIME: 10.0}})
+        took_s = 0.01
+
+        def quick(request: Request) -> bool:
+            scene.time.advance(took_s)
+            body = b"\0\0\0\0\0\0"
+            request.complete(response_frame(request.correlation_id, body, flexible=False))
+            return True
+
+        api = Api(ApiKey.HEARTBEAT, versions=(0, 3), handle=lambda: None, quick=quick, checks=())
+        clients = [scene.another(dispatcher=Dispatcher([api])) for _ in range(4)]
+        request = frame(ApiKey.HEARTBEAT, 3, HeartbeatRequest(group_id="group", member_id="member"))
+        count = 0
+        while all(reads(client) for client in clients):
+            clients[count % 4].receive(request)
+            count += 1
+        # Ten percent of the ten seconds that count at the start; the last request is charged with the next.
+        assert count * took_s == pytest.approx(1.0, abs=0.15)
+        meter = scene.throttling.meter(TIME, "ANONYMOUS", CLIENT_ID.decode(), 0)
+        assert meter is not None
+        scene.throttling.replace(QuotaTable([(ME, {TIME: 20.0})]))
+        assert meter.sum == pytest.approx(100 * count * took_s), "what was leased is settled"
 
     broker.run(work())
 

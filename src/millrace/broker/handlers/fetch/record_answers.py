@@ -35,6 +35,8 @@ class RecordsAnswer(Request):
 
     __slots__ = ()
 
+    is_charged = False
+
     def reserve(self) -> None:
         """Take the answer's place, so that later answers of the connection queue behind it. An answer that
         leaves at once needs none."""

@@ -38,6 +38,7 @@ class CommitRequest(Request):
 
     __slots__ = ("pieces",)
 
+    is_charged = False
     pieces: list[bytes]
     """What the answer has around its error codes."""
 
