@@ -29,8 +29,13 @@ def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState)
     """The HTTP port of the group's coordinator as its own settings name it; other brokers have none."""
     if state.coordinator_id is None:
         return None
+    return url_of(admin, broker, state.coordinator_id, state.coordinator_host)
+
+
+def url_of(admin: AdminClient, broker: BrokerAddress, node_id: int, client_host: str | None) -> str | None:
+    """The HTTP port of a broker as its own settings name it; None if it has none or does not tell."""
     try:
-        entries = settings.describe(admin, broker, settings.broker_resource(state.coordinator_id))
+        entries = settings.describe(admin, broker, settings.broker_resource(node_id))
     except clients.RequestFailed:
         return None
     values = {entry.name: entry.value for entry in entries}
@@ -40,13 +45,13 @@ def discovered_url(admin: AdminClient, broker: BrokerAddress, state: GroupState)
     # A listener without a host means all interfaces too.
     host, port = clients.split_host_port(f"0.0.0.0{listener}" if listener.startswith(":") else listener)
     # A broker that listens everywhere is reached where its clients reach it.
-    own_host = state.coordinator_host if host in ("0.0.0.0", "::") else host
+    own_host = client_host if host in ("0.0.0.0", "::") else host
     return f"http{'s' if values.get(TLS_SETTING) else ''}://{own_host}:{port}" if port else None
 
 
 def with_health(state: GroupState, url: str | None) -> GroupState:
     """The same group with what the HTTP port adds, if it answers."""
-    document = _fetched(url, state.group) if url else None
+    document = fetched(url, "groups", state.group) if url else None
     if document is None:
         return state
     lags = {(each["topic"], each["partition"]): each.get("lag_ms") for each in document["partitions"]}
@@ -68,8 +73,9 @@ def with_health(state: GroupState, url: str | None) -> GroupState:
     )
 
 
-def _fetched(url: str, group: str) -> dict[str, Any] | None:
-    address = f"{url.rstrip('/')}/v1/groups/{urllib.parse.quote(group, safe='')}"
+def fetched(url: str, collection: str, name: str) -> dict[str, Any] | None:
+    """What the HTTP port tells of one thing; None if it does not answer, or knows nothing of it."""
+    address = f"{url.rstrip('/')}/v1/{collection}/{urllib.parse.quote(name, safe='')}"
     token = os.environ.get(TOKEN_VARIABLE)
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:

@@ -55,7 +55,7 @@ class Progress:
 
 def find(address: BrokerAddress, name: str) -> ShareGroup | None:
     """The share group of this name; None if there is none, or the broker does not know of share groups."""
-    with _client(address) as client:
+    with open_client(address) as client:
         node_id = client.coordinator(name)
         try:
             version = client.version(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, node_id)
@@ -77,7 +77,7 @@ def find(address: BrokerAddress, name: str) -> ShareGroup | None:
 
 def progress(address: BrokerAddress, name: str) -> dict[Partition, Progress]:
     """How far the group is in each of its partitions."""
-    with _client(address) as client:
+    with open_client(address) as client:
         request = DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
         )
@@ -102,7 +102,7 @@ def alter(address: BrokerAddress, name: str, offsets: Mapping[Partition, int]) -
         asked.partitions.append(
             AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
         )
-    with _client(address) as client:
+    with open_client(address) as client:
         request = AlterShareGroupOffsetsRequest(group_id=name, topics=list(topics.values()))
         answer = client.request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, request, client.coordinator(name))
     raise_for(answer.error_code, name, answer.error_message)
@@ -113,7 +113,7 @@ def alter(address: BrokerAddress, name: str, offsets: Mapping[Partition, int]) -
 
 def delete_offsets(address: BrokerAddress, name: str, topics: Iterable[str]) -> dict[str, str | None]:
     """Forget where the group is in these topics; what was wrong with each, or None."""
-    with _client(address) as client:
+    with open_client(address) as client:
         request = DeleteShareGroupOffsetsRequest(
             group_id=name, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
         )
@@ -128,7 +128,8 @@ def delete_offsets(address: BrokerAddress, name: str, topics: Iterable[str]) -> 
 
 
 @contextmanager
-def _client(address: BrokerAddress) -> Iterator[BrokerClient]:
+def open_client(address: BrokerAddress) -> Iterator[BrokerClient]:
+    """Connections of our own to all brokers, closed with the block."""
     with BrokerClient(
         servers_of(address),
         client_id="millrace-cli",
