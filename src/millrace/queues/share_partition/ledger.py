@@ -25,6 +25,7 @@ class Write(NamedTuple):
     dead_letters: Sequence[DeadLetter]
     """To be produced afterwards, stored or not."""
     start_offset: int
+    """The start that the delta tells, or -1."""
 
 
 class Ledger:
@@ -63,9 +64,13 @@ class Ledger:
         for first, last in _joined(returning, standing):
             if last >= start:
                 _append(batches, window.stored_batches(max(first, start), last, token))
-        self.writes[token] = Write(returning, standing, dead_letters, start)
-        start_offset = -1 if start == self._start_stored else start
-        return token, Delta(start_offset, window.complete - (start - window.start), tuple(batches))
+        told = start
+        if start == self._start_stored or any(write.start_offset > start for write in self.writes.values()):
+            # A write that is under way may move the start further. This one comes behind it, and must not
+            # move it back: what was done in between would be delivered again.
+            told = -1
+        self.writes[token] = Write(returning, standing, dead_letters, told)
+        return token, Delta(told, window.complete - (start - window.start), tuple(batches))
 
     def written(self, token: int, *, is_stored: bool) -> Write:
         """A write is over."""
@@ -76,6 +81,12 @@ class Ledger:
             self._start_stored = -1
             self.keep(write.standing)
         return write
+
+    @property
+    def lacks_start(self) -> bool:
+        """Whether something is stored, but not where the window begins: the write that told it has failed,
+        and those behind it relied upon it."""
+        return self._start_stored < 0 and not self.writes
 
     def keep(self, ranges: Iterable[Range]) -> None:
         """Let ranges go with the next delta."""

@@ -400,6 +400,8 @@ class SharePartition:
         if ended:
             change = self._end_deliveries(ended, now_ms)
             return change._replace(dead_letters=(*change.dead_letters, *dead_letters))
+        if is_stored and self._ledger.lacks_start:
+            return Change(*self._ledger.write(), tuple(dead_letters), wakes)
         return Change(0, None, tuple(dead_letters), wakes)
 
     def _part(self, member_id: str, waiting: int) -> int:

@@ -29,6 +29,23 @@ def test_the_start_is_stored_once_and_again_after_a_failure() -> None:
     assert ledger.write()[1].start_offset == 7
 
 
+def test_a_write_never_moves_the_start_back_behind_one_that_is_under_way() -> None:
+    window = Window(stored(), 5)
+    window.append(9, FRESH)
+    ledger = Ledger(window)
+    ledger.write()
+    ledger.written(1, is_stored=True)
+    window.append(19, FRESH)
+    window.turn(0, 4, FRESH, Mark(RecordState.ACKNOWLEDGED, 0, token=2, prior=FRESH))
+    assert ledger.write(returning=[(0, 4)])[1].start_offset == 5
+    window.turn(7, 9, FRESH, Mark(RecordState.ACKNOWLEDGED, 0, token=3, prior=FRESH))
+    done = (StateBatch(7, 9, RecordState.ACKNOWLEDGED, 0),)
+    assert ledger.write(returning=[(7, 9)])[1][::2] == (-1, done)
+    # Also when a failure makes the next delta tell the start.
+    ledger.written(3, is_stored=False)
+    assert ledger.write()[1].start_offset == -1
+
+
 def test_what_stands_and_could_not_be_stored_is_kept_in_bounds() -> None:
     window = Window(stored(), 5)
     window.append(5_000, _available(1, 5))

@@ -9,7 +9,8 @@ from millrace.queues.errors import InvalidRecordState, InvalidShareRequest
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.acknowledging import AckRange
 from millrace.queues.share_partition.acquiring import BatchSpan
-from millrace.queues.share_partition.model import AcquireMode, RecordState, StateBatch
+from millrace.queues.share_partition.changes import NO_CHANGE
+from millrace.queues.share_partition.model import AcquireMode, Delta, RecordState, StateBatch
 from tests.unit.queues.share_partition.lab import ACCEPT, REJECT, RELEASE, RENEW, Lab, stored
 
 EXACT = AcquireMode.RECORD_LIMIT
@@ -172,10 +173,12 @@ def test_one_write_that_fails_does_not_let_the_next_one_move_the_start() -> None
     lab.take()
     first, second = lab.begin(0, 9, ACCEPT), lab.begin(10, 19, ACCEPT)
     assert second.delta is not None
-    assert (second.delta.start_offset, second.delta.delivery_complete_count) == (0, 20)
-    lab.store(first, is_stored=False)
-    lab.store(second)
+    # It must not move the start back either, if the first one is stored.
+    assert (second.delta.start_offset, second.delta.delivery_complete_count) == (-1, 20)
+    assert lab.partition.stored(first.token, is_stored=False, now_ms=lab.now_ms) == NO_CHANGE
+    change = lab.partition.stored(second.token, is_stored=True, now_ms=lab.now_ms)
     assert lab.partition.start_offset == 0
+    assert change.delta == Delta(0, 10, ()), "what was stored relied upon a start that was not"
 
 
 def test_the_last_delivery_ends_in_the_archive() -> None:

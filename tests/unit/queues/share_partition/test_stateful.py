@@ -412,6 +412,10 @@ class Model(RuleBasedStateMachine):
         if not hasattr(self, "partition"):
             return
         assert self.store.start <= self.start, "(c) a new leader begins no later"
+        for offset in sorted(self.answered):
+            if offset >= self.store.start:
+                stored_state = self.store.cells.get(offset, (AVAILABLE,))[0]
+                assert stored_state is RecordState.ACKNOWLEDGED, f"(b) a new leader offers {offset} again"
         unsure = {
             offset
             for ranges in [
