@@ -70,6 +70,13 @@ def origin_of(record: Record) -> Origin | None:
         return None
 
 
+class Stamp(NamedTuple):
+    """Who produces a batch of dead letters, and which one it is: tried again, it is stored once."""
+
+    producer_id: int
+    sequence: int
+
+
 class Letters(NamedTuple):
     """Dead letters of some records, as a batch."""
 
@@ -87,6 +94,7 @@ def build_letters(
     now_ms: int,
     records_max: int,
     copies: bool,
+    stamp: Stamp,
     written: frozenset[int] = frozenset(),
 ) -> Letters:
     """The dead letters of the records that `data`, whole batches, has of those that are given up; without
@@ -105,19 +113,21 @@ def build_letters(
             if not letter.first_offset <= record.offset <= letter.last_offset or record.offset in written:
                 continue
             if len(letters) == records_max:
-                return Letters(_batch(letters), record.offset - 1)
+                return Letters(_batch(letters, stamp), record.offset - 1)
             letters.append(_letter(record, source, letter, len(letters), now_ms, copies=copies))
         last_offset = min(batch_last, letter.last_offset)
-    return Letters(_batch(letters), last_offset)
+    return Letters(_batch(letters, stamp), last_offset)
 
 
-def build_bare_letters(source: Source, letter: DeadLetter, last_offset: int, *, now_ms: int) -> Letters:
+def build_bare_letters(
+    source: Source, letter: DeadLetter, last_offset: int, *, now_ms: int, stamp: Stamp
+) -> Letters:
     """Dead letters up to an offset of records that are not there any more: all that is known of them."""
     records = [
         Record(offset - letter.first_offset, now_ms, None, None, letter_headers(source, offset, letter))
         for offset in range(letter.first_offset, last_offset + 1)
     ]
-    return Letters(_batch(records), last_offset)
+    return Letters(_batch(records, stamp), last_offset)
 
 
 def offsets_in(data: bytes, source: Source) -> frozenset[int]:
@@ -140,5 +150,7 @@ def _letter(
     return Record(number, now_ms, record.key, record.value, (*record.headers, *headers))
 
 
-def _batch(records: Sequence[Record]) -> bytes:
-    return build_batch(records) if records else b""
+def _batch(records: Sequence[Record], stamp: Stamp) -> bytes:
+    if not records:
+        return b""
+    return build_batch(records, producer_id=stamp.producer_id, producer_epoch=0, base_sequence=stamp.sequence)

@@ -40,7 +40,6 @@ TYPES_ALONE: Final = (
     "log/partition/log_home.py",
     "queues/settings.py",
     "queues/share_partition/changes.py",
-    "queues/share_partition/model.py",
 )
 """They say what others are given or have to offer, and do nothing themselves: no function in them has a body
 but a property."""

@@ -90,7 +90,7 @@ def start_coordinators(
     )
     replicas.subscribe(share_state.runtime.leadership_changed)
     shares = start_shares(ground, metadata, replicas, persister)
-    dead_letters = start_dead_letters(ground, metadata, partitions, appends, shares)
+    dead_letters = start_dead_letters(ground, metadata, partitions, appends, shares, producer_ids)
     return Coordinators(
         groups,
         transactions,

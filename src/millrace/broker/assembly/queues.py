@@ -11,6 +11,7 @@ from millrace.broker.queues.persister import Persister
 from millrace.broker.queues.share_partitions import SharePartitions
 from millrace.broker.queues.share_sessions import ShareSessions
 from millrace.broker.replication.local_replicas import LocalReplicas
+from millrace.broker.transactions.producer_ids import ProducerIds
 from millrace.core.ids import TopicId
 from millrace.metadata.service import Metadata
 from millrace.queues.settings import ShareSettings
@@ -23,6 +24,7 @@ def start_dead_letters(
     partitions: Partitions,
     appends: InternalAppends,
     shares: SharePartitions,
+    producer_ids: ProducerIds,
 ) -> DeadLetters:
     """Write what share partitions give up from now on."""
     config = ground.config
@@ -34,7 +36,9 @@ def start_dead_letters(
         start_task=ground.background.starter("write-dead-letters"),
         settings=lambda: part_settings.dead_letter_settings(config.now),
         is_enabled=lambda configs: part_settings.takes_dead_letters(config.now, configs),
+        next_producer_id=producer_ids.next,
     )
+    _ = metadata.subscribe(dead_letters.metadata_changed)
     shares.write_dead_letters = dead_letters.write
     return dead_letters
 

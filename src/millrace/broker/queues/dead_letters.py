@@ -6,9 +6,10 @@ nothing: the writing is tried again, ever more slowly, without end. Each share p
 own, which holds no more than one batch, and only one writer at a time holds one for each partition of a
 dead-letter topic. So a topic that hangs costs little, and holds up only those who need it.
 
-Dead letters and the state of the share partition are in different logs: who dies between the two writes a
-dead letter again. Therefore the end of the dead-letter partition is looked at first when a share partition
-was just loaded, or an append ended without an answer; this needs the partition to be led here.
+An append whose answer is lost is tried again under the same sequence number, and is stored once. But dead
+letters and the state of the share partition are in different logs: who dies between the two writes a dead
+letter again. Therefore the end of the dead-letter partition is looked at first when a share partition was
+just loaded; this needs the partition to be led here.
 """
 
 from __future__ import annotations
@@ -16,19 +17,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
-from weakref import WeakValueDictionary
 
-from millrace.broker.internal_appends import AppendRefused, InternalAppends
+from millrace.broker.internal_appends import AppendRefused, InternalAppends, may_pass
+from millrace.broker.queues.dead_letter_places import Place, Places
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
 from millrace.core.lanes import Waits
 from millrace.log.errors import BatchTooLarge, OffsetOutOfRange
+from millrace.log.partition.appending import Appended
 from millrace.metadata.errors import MetadataError, TopicExists
 from millrace.metadata.service import Metadata, NewTopic
-from millrace.queues.dead_letters import Letters, Source, build_bare_letters, build_letters, offsets_in
+from millrace.queues.dead_letters import (
+    Letters,
+    Source,
+    Stamp,
+    build_bare_letters,
+    build_letters,
+    offsets_in,
+)
 from millrace.queues.share_partition.changes import DeadLetter
 from millrace.wire.compression import DecompressedTooLarge
 from millrace.wire.error_codes import ErrorCode
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from millrace.core.background import StartTask
     from millrace.core.clock import Clock
     from millrace.log.partition.partition_log import PartitionLog
+    from millrace.metadata.image import Image
     from millrace.queues.share_partition.model import ShareKey
     from millrace.queues.share_partition.partition import SharePartition
     from millrace.replica.partition import Partition
@@ -97,6 +107,7 @@ class DeadLetters:
         start_task: StartTask,
         settings: Callable[[], DeadLetterSettings],
         is_enabled: Callable[[Mapping[str, str]], bool],
+        next_producer_id: Callable[[], Awaitable[int]],
     ) -> None:
         """`is_enabled` says, given a topic's own settings, whether groups may write dead letters to it."""
         self._appends = appends
@@ -106,8 +117,11 @@ class DeadLetters:
         self._start_task = start_task
         self._settings = settings
         self._is_enabled = is_enabled
+        self._next_producer_id = next_producer_id
         self._queues: dict[GivingUp, deque[DeadLetter]] = {}
-        self._places: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
+        self._places = Places()
+        self._pausing: dict[asyncio.Future[None], str] = {}
+        """Writers that wait until they try again, and the topics of their groups."""
         self.written_count = 0
         """How many records' dead letters are committed."""
         self.failed_count = 0
@@ -128,6 +142,13 @@ class DeadLetters:
         self._queues[share] = deque(letters)
         self._start_task(self._write_all(share, is_again=is_again))
 
+    def metadata_changed(self, old: Image, new: Image) -> None:
+        """Have writers try again at once whose topic was made or changed."""
+        if old.topics is not new.topics:
+            for woken, name in self._pausing.items():
+                if old.topics.get(name) is not new.topics.get(name):
+                    _wake(woken)
+
     async def _write_all(self, share: GivingUp, *, is_again: bool) -> None:
         queue = self._queues[share]
         writing = _Writing(share)
@@ -139,15 +160,7 @@ class DeadLetters:
                 try:
                     last = await self._write_some(writing, letter)
                 except MillraceError as error:
-                    self.failed_count += 1
-                    log.warning(
-                        "dead letters of group %s wait, the next attempt is in %.1f s: %s",
-                        share.key.group_id,
-                        pause_s,
-                        error,
-                    )
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                    pause_s = await self._pause(writing, error, pause_s)
                     continue
                 pause_s = PAUSE_S
                 queue.popleft()
@@ -166,25 +179,61 @@ class DeadLetters:
         if not settings.dead_letter_topic:
             # The group has been told meanwhile to do without.
             return letter.last_offset
-        place = await self._place(share, settings.dead_letter_topic)
-        lock = self._places.setdefault(place, asyncio.Lock())
-        async with lock:
+        place = self._places.find(await self._place(share, settings.dead_letter_topic), self._metadata.image)
+        async with place.lock:
+            if not writing.wants(place):
+                # Things have changed while others wrote.
+                return letter.first_offset - 1
             if writing.is_unsure:
-                writing.written = await self._written(place, writing.source)
+                writing.written = await self._written(place.at, writing.source)
                 writing.is_unsure = False
-            letters = await self._build(writing, letter, copies=settings.copies_dead_letters)
+            stamp = await place.stamp(self._next_producer_id)
+            letters = await self._build(writing, letter, stamp, copies=settings.copies_dead_letters)
             if letters.batch:
-                writing.is_unsure = True
-                appended = await self._appends.append(*place, letters.batch, deadline_s=APPEND_DEADLINE_S)
+                appended = await self._append(writing, place, letters.batch)
                 if isinstance(appended, MillraceError):
                     if not _is_too_large(appended):
                         raise appended
-                    writing.is_unsure = False
                     return self._make_smaller(writing, letter, appended)
-                writing.is_unsure = False
-                self.written_count += appended.last_offset - appended.base_offset + 1
                 writing.records_max = RECORDS_MAX
         return letters.last_offset
+
+    async def _append(self, writing: _Writing, place: Place, batch: bytes) -> Appended | MillraceError:
+        """Append until it is known what has become of the batch. The place stays locked meanwhile: a batch of
+        somebody else between two attempts would make the second one look like another batch."""
+        pause_s = PAUSE_S
+        while True:
+            outcome = await self._appends.append(*place.at, batch, deadline_s=APPEND_DEADLINE_S)
+            if not isinstance(outcome, MillraceError):
+                count = outcome.last_offset - outcome.base_offset + 1
+                place.stored(count)
+                self.written_count += count
+                return outcome
+            if _is_too_large(outcome):
+                return outcome
+            if may_pass(outcome):
+                pause_s = await self._pause(writing, outcome, pause_s)
+                if writing.wants(place):
+                    continue
+            place.begin_anew()
+            writing.is_unsure = True
+            return outcome
+
+    async def _pause(self, writing: _Writing, error: MillraceError, pause_s: float) -> float:
+        """Wait before another attempt; how long to wait before the one after it."""
+        self.failed_count += 1
+        group_id = writing.share.key.group_id
+        log.warning("dead letters of group %s wait, tried again in %.1f s: %s", group_id, pause_s, error)
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        self._pausing[woken] = writing.topic
+        timer = loop.call_later(pause_s, _wake, woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            del self._pausing[woken]
+        return min(2 * pause_s, PAUSE_S_MAX)
 
     def _make_smaller(self, writing: _Writing, letter: DeadLetter, refusal: MillraceError) -> int:
         """Try fewer records next time, and a single one without its content: that it does not fit is no
@@ -220,17 +269,17 @@ class DeadLetters:
             )
         return TopicPartition(name, share.key.partition % len(topic.partitions))
 
-    async def _build(self, writing: _Writing, letter: DeadLetter, *, copies: bool) -> Letters:
+    async def _build(self, writing: _Writing, letter: DeadLetter, stamp: Stamp, *, copies: bool) -> Letters:
         source_log = writing.share.partition.log
         now_ms = self._clock.wall_ms()
         log_start = source_log.log_start_offset
         if letter.first_offset < log_start:
             last = min(letter.last_offset, log_start - 1, letter.first_offset + RECORDS_MAX - 1)
-            return build_bare_letters(writing.source, letter, last, now_ms=now_ms)
+            return build_bare_letters(writing.source, letter, last, now_ms=now_ms, stamp=stamp)
         try:
             found = source_log.read(letter.first_offset, READ_BYTES, letter.last_offset + 1, True)
         except OffsetOutOfRange:
-            return await self._build(writing, letter, copies=copies)
+            return await self._build(writing, letter, stamp, copies=copies)
         if not found.size_bytes:
             # There is nothing of these offsets any more.
             return Letters(b"", letter.last_offset)
@@ -241,6 +290,7 @@ class DeadLetters:
             now_ms=now_ms,
             records_max=writing.records_max,
             copies=copies and writing.bare_offset != letter.first_offset,
+            stamp=stamp,
             written=writing.written,
         )
         try:
@@ -249,7 +299,7 @@ class DeadLetters:
             # Nobody can read it, however often it is tried. Others wait behind it.
             log.error("%s: dead letters come without content: %s", writing.share.partition, error)
             last = min(letter.last_offset, letter.first_offset + RECORDS_MAX - 1)
-            return build_bare_letters(writing.source, letter, last, now_ms=now_ms)
+            return build_bare_letters(writing.source, letter, last, now_ms=now_ms, stamp=stamp)
         if letters.last_offset < letter.first_offset and not letters.batch:
             # The records that follow were compacted away up to another file's beginning.
             return letters._replace(last_offset=letter.first_offset)
@@ -282,10 +332,24 @@ class _Writing:
         self.bare_offset = -1
         """The record that does not fit with its content."""
 
+    @property
+    def topic(self) -> str:
+        """Where the group wants its dead letters; empty for nowhere."""
+        return "" if self.share.rules is None else self.share.rules.settings.dead_letter_topic
+
+    def wants(self, place: Place) -> bool:
+        """Whether the dead letters still go there, and it is still this broker that writes them."""
+        return self.share.error is None and self.topic == place.at.topic
+
 
 async def _off_loop(home: PartitionLog, work: Callable[[], T]) -> T:
     lane = home.home.volume.lane(Waits.READ, home.path)
     return await asyncio.get_running_loop().run_in_executor(lane, work)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 def _is_too_large(error: MillraceError) -> bool:

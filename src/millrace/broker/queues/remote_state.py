@@ -18,7 +18,7 @@ from millrace.coordinator.runtime import Answer, Outcome
 from millrace.core.background import StartTask
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NodeId
-from millrace.queues.share_partition.model import RecordState, ShareKey, StateBatch, StoredState
+from millrace.queues.share_partition.model import ShareKey, StateBatch, StoredState, state_of
 from millrace.queues.state.batches import done_count
 from millrace.queues.state.commands import (
     DONE,
@@ -233,7 +233,7 @@ def _outcome(key: ShareKey, command: object, result: Any) -> Outcome:
                 StateBatch(
                     batch.first_offset,
                     batch.last_offset,
-                    RecordState(batch.delivery_state),
+                    state_of(batch.delivery_state),
                     batch.delivery_count,
                     batch.not_before_ms,
                 )

@@ -17,7 +17,8 @@ from millrace.coordinator.decision import CancelTimer, SetTimer
 from millrace.coordinator.timers import Timers
 from millrace.core.durations import iso_duration_ms
 from millrace.core.errors import MillraceError
-from millrace.queues.share_partition.model import ShareKey, StoredState
+from millrace.queues.errors import InvalidRecordState
+from millrace.queues.share_partition.model import RecordState, ShareKey, StoredState
 from millrace.queues.share_partition.partition import SharePartition
 
 if TYPE_CHECKING:
@@ -139,6 +140,16 @@ class SharePartitions:
             log.info("the state of a share partition cannot be read: %s", stored)
             self.fenced(share, as_told(key, stored))
             return
+        for batch in stored.batches:
+            if batch.state is RecordState.TX_PENDING:
+                refusal = InvalidRecordState(
+                    f"share partition {key.partition} of group {key.group_id}: offsets "
+                    f"{batch.first_offset} to {batch.last_offset} are acknowledged in an open transaction, "
+                    "which this version cannot end; reset the group's offsets to go on without it"
+                )
+                log.error("a share partition is not served: %s", refusal)
+                self.fenced(share, refusal)
+                return
         rules = SharePartition(self.settings_of(key.group_id), stored, self._chance.random)
         share.begin(rules, stored.state_epoch)
 

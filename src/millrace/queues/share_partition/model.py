@@ -6,7 +6,7 @@ All offsets are inclusive at both ends, as in Kafka's messages.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class RecordState(IntEnum):
@@ -19,6 +19,18 @@ class RecordState(IntEnum):
     ARCHIVING = 3
     """Its dead letter is not committed yet."""
     ARCHIVED = 4
+    TX_PENDING = 5
+    """Acknowledged in a transaction that is still open. Reserved: nothing here makes it, and a share
+    partition that has it stored is not served: offering its records again would break the transaction."""
+
+
+def state_of(number: int) -> RecordState:
+    """The state with this number. One that a later version brings is not final for this one: its records are
+    offered again."""
+    return _STATES.get(number, RecordState.AVAILABLE)
+
+
+_STATES: Final = {int(state): state for state in RecordState}
 
 
 class AcknowledgeType(IntEnum):

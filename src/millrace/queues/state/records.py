@@ -16,7 +16,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from millrace.coordinator.decision import Record
 from millrace.core.ids import TopicId, format_topic_id, parse_topic_id
-from millrace.queues.share_partition.model import RecordState, ShareKey, StateBatch
+from millrace.queues.share_partition.model import ShareKey, StateBatch, state_of
 from millrace.wire.errors import MalformedRequest
 from millrace.wire.messages.share_state_records import (
     ShareSnapshotKey,
@@ -53,7 +53,6 @@ VALUE_BYTES_MAX: Final = _SNAPSHOT_START.size + len(_COUNT_START) + _INT32.size 
 """How many bytes a value takes at most, beside its runs."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32_MAX: Final = 2**31 - 1
-_STATES: Final = {int(state): state for state in RecordState}
 
 
 class Snapshot(NamedTuple):
@@ -256,8 +255,7 @@ def _runs(found: Sequence[_Batch]) -> tuple[StateBatch, ...]:
         StateBatch(
             each.first_offset,
             each.last_offset,
-            # A state that a later version brings is not final for this one: the records are offered again.
-            _STATES.get(each.delivery_state, RecordState.AVAILABLE),
+            state_of(each.delivery_state),
             each.delivery_count,
             each.not_before_ms,
         )

@@ -56,7 +56,7 @@ def test_what_share_partitions_give_up_is_written(tmp_path: Path) -> None:
         async with background() as tasks:
             ground = ground_of(tmp_path, background=tasks)
             shares = start_shares(ground, Mock(), Mock(), Mock())
-            dead_letters = start_dead_letters(ground, Mock(), Mock(), Mock(), shares)
+            dead_letters = start_dead_letters(ground, Mock(), Mock(), Mock(), shares, Mock())
             assert shares.write_dead_letters == dead_letters.write
             settings = part_settings.dead_letter_settings(ground.config.now)
             assert (settings.topic_prefix, settings.creates_topics) == ("dlq.", False)

@@ -9,17 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from millrace.broker.internal_appends import InternalAppends
 from millrace.broker.queues import dead_letters as module
 from millrace.broker.queues.dead_letters import DeadLetters, DeadLetterSettings
 from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicPartition
 from millrace.log.partition.appending import Appended
+from millrace.metadata.image import NO_LEADER
 from millrace.metadata.service import NewTopic
 from millrace.queues.dead_letters import Origin, origin_of
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.changes import DeadLetter, DeadLetterCause
 from millrace.queues.share_partition.model import ShareKey
+from millrace.replica.partition import NotLeader
 from millrace.wire.records import Record, build_batch, read_records, split_batches
 from tests.unit.broker.handlers.broker import NODE_ID, Broker, FixedClock
 
@@ -81,7 +85,9 @@ class Desk:
             start_task=self._start,
             settings=lambda: DeadLetterSettings(**(fields | settings)),
             is_enabled=_is_enabled,
+            next_producer_id=self._next_producer_id,
         )
+        self.producers = 0
         self.refusals: list[MillraceError] = []
         self.lies: list[MillraceError] = []
 
@@ -90,6 +96,10 @@ class Desk:
             return self.refusals.pop(0)
         appended = await self.appends.append(topic, partition, batch, deadline_s=deadline_s)
         return self.lies.pop(0) if self.lies else appended
+
+    async def _next_producer_id(self) -> int:
+        self.producers += 1
+        return 4_000 + self.producers
 
     def write(self, share: Share, *letters: DeadLetter, meanwhile: Callable[[], None] | None = None) -> None:
         """Write dead letters until that is done."""
@@ -259,3 +269,66 @@ def test_large_numbers_are_written_in_batches(broker: Broker, monkeypatch: pytes
     desk.write(share, DeadLetter(0, 9, 1, REJECTED))
     assert share.written == [(0, 3), (4, 7), (8, 9)]
     assert len(desk.letters()) == 10
+
+
+def test_an_append_that_may_have_been_stored_is_repeated_as_it_was(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(broker)
+    broker.create_topic("dlq.orders", configs=ENABLED)
+    # What a broker sees that does not lead the partition of the dead letters.
+    monkeypatch.setattr(module, "TAIL_RECORDS", 0)
+    desk, share = Desk(broker), Share(broker)
+    away = NotLeader(TopicPartition("dlq.orders", 0), leader_id=NO_LEADER)
+    desk.lies += [away, away]
+    desk.write(share, DeadLetter(2, 3, 1, REJECTED), DeadLetter(5, 5, 1, REJECTED))
+    desk.write(share, DeadLetter(7, 7, 1, REJECTED))
+    assert [offset for offset, _ in desk.origins()] == [2, 3, 5, 7]
+    assert share.written == [(2, 3), (5, 5), (7, 7)]
+    assert desk.dead_letters.written_count == 4
+    assert desk.producers == 1, "one for all batches of a partition"
+
+
+def test_who_gives_up_an_append_begins_anew(broker: Broker) -> None:
+    _fill(broker)
+    broker.create_topic("dlq.orders", configs=ENABLED)
+    broker.create_topic("dlq.others", configs=ENABLED)
+    desk, share = Desk(broker), Share(broker)
+    away = NotLeader(TopicPartition("dlq.orders", 0), leader_id=NO_LEADER)
+
+    def go_elsewhere() -> None:
+        desk.refusals.clear()
+        share.rules.settings = ShareSettings(dead_letter_topic="dlq.others")
+
+    desk.refusals = _Endless(away)
+    desk.write(share, DeadLetter(2, 3, 1, REJECTED), meanwhile=go_elsewhere)
+    assert not desk.letters("dlq.orders")
+    assert len(desk.letters("dlq.others")) == 2
+    assert share.written == [(2, 3)]
+
+
+def test_a_topic_that_appears_is_noticed_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_S", 3_600.0)
+    _fill(broker)
+    desk, share = Desk(broker), Share(broker)
+    end = broker.metadata.subscribe(desk.dead_letters.metadata_changed)
+    creations: list[Any] = []
+
+    def make() -> None:
+        creations.append(asyncio.ensure_future(_create(broker)))
+
+    desk.write(share, DeadLetter(2, 3, 1, REJECTED), meanwhile=make)
+    end()
+    assert share.written == [(2, 3)]
+    assert desk.dead_letters.failed_count == 1
+
+
+class _Endless(list[MillraceError]):
+    """The same refusal, until it is cleared."""
+
+    def __init__(self, refusal: MillraceError) -> None:
+        super().__init__([refusal])
+
+    @override
+    def pop(self, _index: Any = -1) -> MillraceError:
+        return self[0]

@@ -13,6 +13,7 @@ from millrace.broker.queues.share_partitions import SharePartitions
 from millrace.broker.queues.share_sessions import ShareSessions
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
+from millrace.queues.errors import InvalidRecordState
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.changes import DeadLetter, DeadLetterCause
 from millrace.queues.share_partition.model import RecordState, ShareKey, StateBatch, StoredState
@@ -131,6 +132,19 @@ def test_state_that_cannot_be_read_is_told_and_asked_for_again() -> None:
         world.open(partition)
         await world.settle()
         assert len(world.store.reads) == 2
+
+    play(scene)
+
+
+def test_acknowledgements_in_an_open_transaction_are_not_read_as_something_else() -> None:
+    async def scene(world: World) -> None:
+        batch = StateBatch(3, 4, RecordState.TX_PENDING, 1)
+        world.store.state = StoredState(3, 2, 0, (batch,))
+        share = world.open(FakePartition())
+        await world.settle()
+        assert isinstance(share.error, InvalidRecordState)
+        assert "offsets 3 to 4" in str(share.error)
+        assert world.shares.find(KEY) is None
 
     play(scene)
 

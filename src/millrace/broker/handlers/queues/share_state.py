@@ -39,7 +39,9 @@ from millrace.wire.messages import (
     write_share_group_state,
 )
 
-_STORED: Final = {int(state): state for state in RecordState if state is not RecordState.ACQUIRED}
+_STORED: Final = {
+    int(state): state for state in RecordState if state not in (RecordState.ACQUIRED, RecordState.TX_PENDING)
+}
 """Acquired records are stored as nothing at all."""
 
 
