@@ -3,6 +3,11 @@ have a deadline, and every address its share of them (fault S11).
 
 Clients are accepted here, and not by the loop's server: that tells nobody of a failed handshake, neither why
 it failed nor where it came from, and does all of them at once.
+
+The first message of a client costs about a millisecond of the loop. A handshake begins when that message is
+there, and the loop makes a turn between two beginnings: when hundreds log in at once, requests of others are
+served between any two of them. So many handshakes may have begun and not ended; those behind them wait with
+their bytes in the socket.
 """
 
 from __future__ import annotations
@@ -30,6 +35,10 @@ log = logging.getLogger(__name__)
 
 ACCEPT_AGAIN_S: Final = 0.5
 """After the system gave no connection: most likely there are no descriptors left."""
+HANDSHAKE_S_MIN: Final = 0.1
+"""What is left at least to a handshake that begins."""
+BEGUN_MAX: Final = 1_000
+"""Handshakes of a listener that have begun and not ended. Each holds some 50 kB."""
 
 
 class TlsConnection(Connection):
@@ -99,6 +108,8 @@ class TlsDoor:
         self._tls = tls
         self._logins = logins
         self._sockets: list[Socket] = []
+        self._begun = asyncio.Semaphore(BEGUN_MAX)
+        self._beginning = asyncio.Lock()
 
     def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
         """Listen; returns the address really bound. Raises OSError."""
@@ -154,12 +165,20 @@ class TlsDoor:
             if wait_s > 0:
                 # The handshake's bytes wait in the socket.
                 await asyncio.sleep(wait_s)
-            await loop.connect_accepted_socket(
-                lambda: TlsConnection(self._server, self._listener, self._logins, tls),
-                client,
-                ssl=tls.context,
-                ssl_handshake_timeout=tls.settings.handshake_s_max,
-            )
+            deadline = loop.time() + tls.settings.handshake_s_max
+            async with asyncio.timeout_at(deadline):
+                await self._first_bytes(client)
+                await self._begun.acquire()
+            try:
+                await self._turn()
+                await loop.connect_accepted_socket(
+                    lambda: TlsConnection(self._server, self._listener, self._logins, tls),
+                    client,
+                    ssl=tls.context,
+                    ssl_handshake_timeout=max(deadline - loop.time(), HANDSHAKE_S_MIN),
+                )
+            finally:
+                self._begun.release()
         except OSError as error:
             tls.failed(peer_host, error, loop.time())
             client.close()
@@ -170,6 +189,21 @@ class TlsDoor:
         finally:
             tls.under_way_count -= 1
         tls.handshakes_count += 1
+
+    async def _first_bytes(self, client: Socket) -> None:
+        """Wait until the client has sent something, or has gone."""
+        loop = self._server.loop
+        there = asyncio.Event()
+        loop.add_reader(client, there.set)
+        try:
+            await there.wait()
+        finally:
+            loop.remove_reader(client)
+
+    async def _turn(self) -> None:
+        """Wait until the loop has made a turn since the last handshake began."""
+        async with self._beginning:
+            await asyncio.sleep(0)
 
 
 def _addresses(host: str, port: int) -> Sequence[tuple[int, tuple[str, int]]]:

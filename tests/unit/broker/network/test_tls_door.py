@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from millrace.broker.handlers import APIS
+from millrace.broker.network import tls_door as module
 from millrace.broker.network.admission import ConnectionLimits
 from millrace.broker.network.dispatch import Dispatcher
 from millrace.broker.network.server import Server, ServerLimits
@@ -84,6 +85,12 @@ class Opened:
             while not self.tls.failures.get(kind):
                 await asyncio.sleep(0.005)
 
+    async def handshakes(self, count: int) -> None:
+        """Clients may be through before the server is."""
+        async with asyncio.timeout(5):
+            while self.tls.handshakes_count < count:
+                await asyncio.sleep(0.005)
+
     @property
     def connections(self) -> list[Any]:
         return list(self.server._connections)
@@ -98,6 +105,15 @@ async def opened(broker: Broker, authority: Authority, **settings: Any) -> Async
         yield Opened(server, tls, port, authority)
     finally:
         await server.stop(0)
+
+
+def first_message(authority: Authority) -> bytes:
+    """What a client begins its handshake with."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    side = authority.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        side.do_handshake()
+    return outgoing.read()
 
 
 def run(work: Callable[[Broker], Coroutine[Any, Any, None]], broker: Broker) -> None:
@@ -123,6 +139,82 @@ def test_a_client_is_served_by_both_loops(broker: Broker, authority: Authority) 
 
     run(work, broker)
     broker.run(work(broker))
+
+
+def test_a_burst_of_handshakes_begins_one_by_one_with_turns_of_the_loop_between(
+    broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 30
+
+    async def work(broker: Broker) -> None:
+        async with opened(broker, authority) as server:
+            loop = asyncio.get_running_loop()
+            turns = 0
+            begun: list[int] = []
+            is_over = False
+            connect = loop.connect_accepted_socket
+
+            def turn() -> None:
+                nonlocal turns
+                turns += 1
+                if not is_over:
+                    loop.call_soon(turn)
+
+            class Watched:
+                """The loop, telling in which turn each handshake begins."""
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(loop, name)
+
+                def connect_accepted_socket(self, *words: Any, **more: Any) -> Any:
+                    begun.append(turns)
+                    return connect(*words, **more)
+
+            monkeypatch.setattr(server.server, "loop", Watched())
+            turn()
+            dialled = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(count)]
+            async with asyncio.timeout(5):
+                while server.tls.under_way_count < count:
+                    await asyncio.sleep(0.005)
+                assert begun == [], "nobody has sent anything"
+                for _, writer in dialled:
+                    writer.write(first_message(authority))
+                while len(begun) < count:
+                    await asyncio.sleep(0.005)
+            is_over = True
+            assert len(set(begun)) == count, "no two of them begin in the same turn"
+            for _, writer in dialled:
+                writer.close()
+            await server.failure("closed")
+
+    run(work, broker)
+
+
+def test_no_more_handshakes_are_begun_than_are_allowed_and_silent_clients_take_no_place(
+    broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BEGUN_MAX", 1)
+
+    async def work(broker: Broker) -> None:
+        async with opened(broker, authority, handshake_s_max=1.0) as server:
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+            reader, writer = await server.dial()
+            assert await server.ask(reader, writer) > 100
+            # Half of a first message takes the only place, until its time is over.
+            _, half = await asyncio.open_connection("127.0.0.1", server.port)
+            half.write(b"\x16\x03\x01\x02\x00\x01")
+            await half.drain()
+            await asyncio.sleep(0.3)
+            waiting = asyncio.ensure_future(server.dial())
+            await asyncio.sleep(0.2)
+            assert not waiting.done()
+            _, late = await waiting
+            await server.handshakes(2)
+            await server.failure("timeout")
+            for _, each in [*silent, (None, writer), (None, half), (None, late)]:
+                each.close()
+
+    run(work, broker)
 
 
 def test_a_request_that_comes_with_the_end_of_the_handshake_is_not_lost(
