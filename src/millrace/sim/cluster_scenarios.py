@@ -15,6 +15,7 @@ from millrace.sim import (
     faults,
     growth,
     permissions,
+    share_groups,
     shortages,
 )
 from millrace.sim.clients.producer import Workload
@@ -89,6 +90,7 @@ TWO_DIRECTORIES: Final = Plan(
 )
 LARGER_BATCHES: Final = replace(THREE, workload=Workload(pause_s=1.0, values_max=10))
 RESTRICTED: Final = replace(FOUR, settings={**_FASTER, **permissions.SETTINGS})
+SHARING: Final = replace(THREE, settings={**_FASTER, **share_groups.SETTINGS}, with_groups=False)
 CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
 
 CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
@@ -200,6 +202,25 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         about="brokers cut off from each other, in one direction or both",
     ),
     Named(name="C-F25-no-fault", play=no_fault, plan=THREE, about="nothing happens"),
+    Named(
+        name="C-F26-share-groups",
+        play=share_groups.with_share_groups(
+            again_and_again(
+                faults.kill,
+                faults.restart,
+                faults.pause,
+                faults.reset_connections,
+                faults.cut_off_client,
+                cluster_faults.cut_brokers,
+                cluster_faults.cut_off_one,
+                cluster_faults.cut_off_from_the_cluster,
+                admin_steps.put_leaders_back,
+                every_s=(1.0, 10.0),
+            )
+        ),
+        plan=SHARING,
+        about="leaders of records and of their state are killed, paused and cut off under share groups",
+    ),
     Named(
         name="C-F29-topics-come-and-go",
         play=again_and_again(admin_steps.fleeting_topic, admin_steps.growing_topic, every_s=(0.0, 2.0)),

@@ -40,6 +40,8 @@ class Ending:
         await self._run.end(*self._run.producers, *self._run.transactional)
         await self._until_stable()
         await self._until_all_is_read()
+        for ending in self._run.endings:
+            await ending()
         await self._run.end(*self._run.copiers, *self._run.consumers, *self._run.members)
         await self._until_stable()
         for topic, partitions in self._run.topics.items():

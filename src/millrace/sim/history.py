@@ -285,6 +285,84 @@ class GuestRefused(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupBegun(Event):
+    """A share group that begins with the first record of a topic, and gives a record up after so many
+    deliveries."""
+
+    group: str
+    topic: str
+    deliveries_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareAcquired(Event):
+    """A member of a share group got an answer to its fetch of `asked_at`, perhaps without any records."""
+
+    group: str
+    member: str
+    session: int
+    """The member's own number of the session; it ends with its connection."""
+    topic: str
+    partition: int
+    term: str
+    """The leader, its epoch and its process, if they were the same from the request to the answer; else
+    empty."""
+    asked_at: int
+    lock_ms: int
+    runs: tuple[tuple[int, int, int], ...]
+    """First and last offset of what is the member's now, and the delivery count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareAcked(Event):
+    """What a member said of records in a request of `asked_at`, and what it was answered."""
+
+    group: str
+    member: str
+    session: int
+    topic: str
+    partition: int
+    term: str
+    asked_at: int
+    acks: tuple[tuple[int, int, int], ...]
+    """First and last offset, and the type of the acknowledgement."""
+    code: int
+    """-1 if no answer came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareFetchLost(Event):
+    """No answer came to a fetch: the member may have been given anything of these partitions."""
+
+    group: str
+    member: str
+    places: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupDone(Event):
+    """What a broker says of a share group when all of its members have come to the end."""
+
+    group: str
+    topic: str
+    partition: int
+    start_offset: int
+    lag: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareStateCompared(Event):
+    """What a leader has in memory of a share partition, and what a new leader would read."""
+
+    group: str
+    topic: str
+    partition: int
+    memory: str
+    stored: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalRead(Event):
     """A partition from its first to its last offset, after everything was healed."""
 

@@ -128,6 +128,8 @@ class Run:
         """Files in which a bit was flipped."""
         self.in_use: dict[str, None] = {}
         """Names of topics that one step has to itself."""
+        self.endings: list[Callable[[], Awaitable[None]]] = []
+        """What a scenario has to bring to an end itself, when everything is healed and written."""
         self.quiet_s = 0.0
         self._number = 0
         self._tasks: dict[object, asyncio.Task[None]] = {}

@@ -7,7 +7,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.sim import admin_steps, bit_flips, directory_faults, faults, permissions, quotas, shortages
+from millrace.sim import (
+    admin_steps,
+    bit_flips,
+    directory_faults,
+    faults,
+    permissions,
+    quotas,
+    share_groups,
+    shortages,
+)
 from millrace.sim.clients.producer import Workload
 from millrace.sim.cluster_scenarios import CLUSTER_SCENARIOS
 from millrace.sim.playing import FLUSH_EVERY_MESSAGE, Named, again_and_again, no_fault, side_by_side
@@ -80,6 +89,7 @@ ROLLING: Final = Plan(
 )
 """Small segments make new files all the time, each with a name that has to last."""
 TWO_DIRECTORIES: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **directory_faults.SETTINGS})
+SHARING: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **share_groups.SETTINGS}, with_groups=False)
 FEW_EPOCHS: Final = Plan(epochs_max=6)
 CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
 """Less load, for long runs."""
@@ -239,6 +249,25 @@ SCENARIOS: Final[Sequence[Named]] = (
         about="pause, then kill",
     ),
     Named(name="F25-no-fault", play=no_fault, plan=SINGLE, about="nothing happens"),
+    Named(
+        name="F26-share-groups",
+        play=share_groups.with_share_groups(
+            again_and_again(
+                faults.kill,
+                faults.power_loss,
+                faults.restart,
+                faults.full_disk,
+                faults.failing_disk,
+                faults.reset_connections,
+                faults.cut_off_client,
+                faults.pause,
+                shortages.no_descriptors,
+                every_s=(1.0, 10.0),
+            )
+        ),
+        plan=SHARING,
+        about="members of share groups come, go and hang while their broker fails",
+    ),
     Named(
         name="F29-topics-come-and-go",
         play=again_and_again(admin_steps.fleeting_topic, every_s=(0.0, 0.1)),

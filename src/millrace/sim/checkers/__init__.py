@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from millrace.sim.checkers import groups, leases, order, permissions, records, replicas, transactions
+from millrace.sim.checkers import groups, leases, order, permissions, queues, records, replicas, transactions
 from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.history import History
 
@@ -39,6 +39,11 @@ ALL: Final[tuple[Check, ...]] = (
     groups.only_owners_commit,
     groups.commits_do_not_go_back,
     permissions.nobody_is_served_without_permission,
+    queues.one_holder_at_a_time,
+    queues.what_is_done_stays_done,
+    queues.deliveries_are_counted,
+    queues.nothing_is_passed_over,
+    queues.state_is_what_was_stored,
 )
 
 

@@ -53,6 +53,7 @@ ELECT_VERSION: Final = 2
 ALTER_CONFIGS_VERSION: Final = 1
 PREFERRED: Final = 0
 TOPIC_RESOURCE: Final = 2
+GROUP_RESOURCE: Final = 32
 SET: Final = 0
 UNSET: Final = 1
 
@@ -177,11 +178,20 @@ async def elect_preferred_leaders(client: Client) -> None:
 
 async def set_topic_config(client: Client, topic: str, name: str, value: str | None) -> None:
     """Set one setting, or take it back with None."""
+    await _set_config(client, TOPIC_RESOURCE, topic, name, value)
+
+
+async def set_group_config(client: Client, group: str, name: str, value: str | None) -> None:
+    """Set one setting of a group, or take it back with None."""
+    await _set_config(client, GROUP_RESOURCE, group, name, value)
+
+
+async def _set_config(client: Client, kind: int, of: str, name: str, value: str | None) -> None:
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
-                resource_type=TOPIC_RESOURCE,
-                resource_name=topic,
+                resource_type=kind,
+                resource_name=of,
                 configs=[
                     AlterableConfig(
                         name=name, config_operation=SET if value is not None else UNSET, value=value

@@ -185,8 +185,7 @@ class ShareFetch:
         looks: list[tuple[ShareTarget, LiveShare, Look]] = []
         records_left, bytes_left = self._request.max_records, self._bytes_max
         places_left = len(self._places)
-        places: list[_Place] | None = None
-        for number, (target, share, _) in enumerate(self._places):
+        for target, share, _ in self._places:
             if share is None:
                 places_left -= 1
                 continue
@@ -203,8 +202,7 @@ class ShareFetch:
                 except MillraceError as failure:
                     error = failure
             if error is not None:
-                places = places or list(self._places)
-                places[number] = _Place(target, None, told(error))
+                self._fail(share, error)
             elif look is not None:
                 if not look.is_complete:
                     if not looks:
@@ -215,8 +213,6 @@ class ShareFetch:
                     records_left -= look.found.records_count
                     bytes_left -= look.found.size_bytes
             places_left -= 1
-        if places is not None:
-            self._places = places
         return looks
 
     def _acquire(self, looks: Sequence[tuple[ShareTarget, LiveShare, Look]]) -> None:
@@ -224,14 +220,19 @@ class ShareFetch:
         records_left = request.max_records
         mode = AcquireMode.RECORD_LIMIT if request.acquire_mode == 1 else AcquireMode.BATCH_OPTIMIZED
         for target, share, look in looks:
-            taken = share.acquire(
-                self.member_id,
-                look,
-                records_max=records_left,
-                batch_size=request.batch_size,
-                mode=mode,
-                waiting=len(share.waiters) - self._is_waiting,
-            )
+            try:
+                taken = share.acquire(
+                    self.member_id,
+                    look,
+                    records_max=records_left,
+                    batch_size=request.batch_size,
+                    mode=mode,
+                    waiting=len(share.waiters) - self._is_waiting,
+                )
+            except MillraceError as error:
+                # Nothing was acquired: what the log says of aborted transactions could not be read.
+                self._fail(share, error)
+                continue
             if taken is not None:
                 self._taken[target] = taken
                 records_left -= taken.records_count
@@ -246,10 +247,23 @@ class ShareFetch:
         self._connection.start_task(self._complete_and_attempt(share, look))
 
     async def _complete_and_attempt(self, share: LiveShare, look: Look) -> None:
-        await share.complete(look, self._services.log_directories.volume)
+        try:
+            await share.complete(look, self._services.log_directories.volume)
+        except MillraceError as error:
+            self._fail(share, error)
         self._attempt()
         # Meanwhile others may have waited behind it.
         self._pass_on()
+
+    def _fail(self, share: LiveShare, error: MillraceError) -> None:
+        """Tell the member that a share partition cannot be read now. It waits there no more: others in the
+        line may have more luck."""
+        share.remove_waiter(self)
+        share.wake()
+        self._places = [
+            _Place(place.target, None, told(error)) if place.share is share else place
+            for place in self._places
+        ]
 
     def _has_news(self) -> bool:
         """Whether there is something to tell that waiting cannot mend: an error that the member does not know

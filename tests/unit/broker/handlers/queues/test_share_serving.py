@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from millrace.broker.queues import batch_headers
+from millrace.broker.queues import batch_headers, live_share
+from millrace.log.errors import StorageError
 from millrace.log.partition.log_slice import LogSlice
 from millrace.metadata.commands import Alteration, AlterOperation, GroupResource
 from millrace.queues.share_partition.model import ShareKey
@@ -710,5 +711,32 @@ def test_records_of_a_key_are_in_flight_one_at_a_time(broker: Broker) -> None:
         assert second.take() == b""
         first.acknowledge((jobs, 0, [(0, 0, [ACCEPT])]))
         assert runs(await wait(second)) == [(1, 1, 1)]
+
+    broker.run(work())
+
+
+def test_aborted_transactions_that_cannot_be_looked_up_are_an_error(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = queue(broker)
+
+    def too_many_files(*_: object) -> None:
+        raise StorageError("open", "x.txnindex", "too many open files")
+
+    async def work() -> None:
+        await set_group(broker, share__isolation__level="read_committed")
+        member = Member(broker)
+        member.fetch((jobs, 0))
+        await settle()
+        with monkeypatch.context() as patch:
+            patch.setattr(live_share, "without_aborted", too_many_files)
+            jobs.append(2)
+            await settle()
+            part = parts(member.fetched())[0]
+        assert (part.error_code, runs(part)) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+        assert not broker.shares.shares[0].waiters, "nobody is left behind in the line"
+        member.fetch((jobs, 0))
+        await settle()
+        assert runs(parts(member.fetched())[0]) == [(0, 1, 1)]
 
     broker.run(work())

@@ -1,0 +1,160 @@
+"""Share groups beside all other clients: members that come and go, keep records for too long and lose
+answers, while brokers fail. In the end healthy members must finish every record."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from millrace.client.errors import ConnectionFailed
+from millrace.metadata.fold import image_of
+from millrace.metadata.image import Image
+from millrace.sim.clients.admin import set_group_config
+from millrace.sim.clients.client import GROUP, Client, ErrorAnswer
+from millrace.sim.clients.reading import list_offset
+from millrace.sim.clients.share_consumer import HEALTHY, Habits, ShareMember
+from millrace.sim.cluster import Cluster, TooLate
+from millrace.sim.history import ShareGroupBegun, ShareGroupDone
+from millrace.sim.run import END_S, ORDERS, PARTITIONS, Run, Scenario
+from millrace.wire.api_keys import ApiKey
+from millrace.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+)
+
+LOCK_MS: Final = 4_000
+DELIVERIES_MAX: Final = 6
+SETTINGS: Final = {
+    "group.share.record.lock.duration.ms": str(LOCK_MS),
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.delivery.count.limit": str(DELIVERIES_MAX),
+    "share.coordinator.state.topic.num.partitions": "3",
+}
+MEMBERS_COUNT: Final = 3
+DESCRIBE_VERSION: Final = 1
+
+
+class Terms:
+    """Who leads a partition, and since when."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._revision = -1
+        self._image: Image | None = None
+
+    def of(self, topic: str, partition: int, host: str) -> str:
+        snapshot = self._cluster.store.peek()
+        if self._image is None or snapshot.revision != self._revision:
+            self._revision, self._image = snapshot.revision, image_of(snapshot)
+        state = self._image.partition(topic, partition)
+        if state is None:
+            return ""
+        node = next((each for each in self._cluster.nodes if each.node_id == state.leader), None)
+        if node is None or node.host != host:
+            return ""
+        return f"{state.leader}/{state.leader_epoch}/{node.starts_count}"
+
+
+class ShareGroup:
+    """One share group of a run: its members, and its end."""
+
+    def __init__(self, run: Run, name: str, habits: Habits, topic: str = ORDERS) -> None:
+        self.name = name
+        self.topic = topic
+        self._run = run
+        self._habits = habits
+        self._members: list[ShareMember] = []
+        self._terms = Terms(run.cluster)
+
+    async def begin(self, members: int, configs: dict[str, str] | None = None) -> None:
+        run = self._run
+        for key, value in {"share.auto.offset.reset": "earliest", **(configs or {})}.items():
+            await run.by_admin(set_group_config(run.admin, self.name, key, value))
+        run.cluster.history.add(
+            ShareGroupBegun(
+                at=run.admin.now(), group=self.name, topic=self.topic, deliveries_max=DELIVERIES_MAX
+            )
+        )
+        for number in range(1, members + 1):
+            client, process = run.cluster.client(f"{self.name}-{number}")
+            member = ShareMember(
+                client,
+                self.name,
+                [self.topic],
+                self._terms.of,
+                pause_s=run.plan.workload.pause_s / 2,
+                lock_s=LOCK_MS / 1000,
+                habits=self._habits,
+            )
+            self._members.append(member)
+            run.start(member, process)
+        run.endings.append(self.end)
+
+    async def end(self) -> None:
+        """Let members be healthy until nothing is left, and note what brokers say of the group then."""
+        run = self._run
+        for member in self._members:
+            member.habits = HEALTHY
+        deadline = run.cluster.loop.time() + END_S
+        found: dict[int, tuple[int, int]] = {}
+        while True:
+            run.cluster.stop_if_problem()
+            try:
+                found = await run.by_admin(describe(run.admin, self.name, self.topic))
+            except (ConnectionFailed, ErrorAnswer):
+                run.admin.forget_coordinator(GROUP, self.name)
+            if len(found) == len(PARTITIONS) and all(lag == 0 for _, lag in found.values()):
+                break
+            if run.cluster.loop.time() > deadline:
+                raise TooLate(f"the share group {self.name} is not done in {END_S:g} s: {found}")
+            await asyncio.sleep(1.0)
+        for partition, (start, lag) in found.items():
+            end = await run.by_admin(list_offset(run.admin, self.topic, partition, -1))
+            run.cluster.history.add(
+                ShareGroupDone(
+                    at=run.admin.now(),
+                    group=self.name,
+                    topic=self.topic,
+                    partition=partition,
+                    start_offset=start,
+                    lag=lag,
+                    end_offset=end,
+                )
+            )
+        await run.end(*self._members)
+
+
+async def describe(client: Client, group: str, topic: str) -> dict[int, tuple[int, int]]:
+    """Where the group begins in each partition, and how many records are before it."""
+    asked = DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=list(PARTITIONS))
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=[asked])]
+    )
+    answer: DescribeShareGroupOffsetsResponse = await client.ask_coordinator(
+        GROUP, group, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, DESCRIBE_VERSION, request
+    )
+    (answered,) = answer.groups
+    if answered.error_code:
+        raise ErrorAnswer("DescribeShareGroupOffsets", answered.error_code)
+    found = {}
+    for each in answered.topics:
+        for part in each.partitions:
+            if part.error_code:
+                raise ErrorAnswer("DescribeShareGroupOffsets", part.error_code)
+            found[part.partition_index] = (part.start_offset, part.lag)
+    return found
+
+
+def with_share_groups(play: Scenario) -> Scenario:
+    """Plays a scenario beside two share groups, of which one reads committed records only."""
+
+    async def both(run: Run) -> None:
+        await ShareGroup(run, "sharers", Habits()).begin(MEMBERS_COUNT)
+        await ShareGroup(run, "careful-sharers", Habits()).begin(
+            2, {"share.isolation.level": "read_committed"}
+        )
+        await play(run)
+
+    return both
