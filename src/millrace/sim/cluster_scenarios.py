@@ -14,6 +14,7 @@ from millrace.sim import (
     directory_faults,
     faults,
     growth,
+    parcels,
     permissions,
     share_groups,
     shortages,
@@ -91,6 +92,7 @@ TWO_DIRECTORIES: Final = Plan(
 LARGER_BATCHES: Final = replace(THREE, workload=Workload(pause_s=1.0, values_max=10))
 RESTRICTED: Final = replace(FOUR, settings={**_FASTER, **permissions.SETTINGS})
 SHARING: Final = replace(THREE, settings={**_FASTER, **share_groups.SETTINGS}, with_groups=False)
+DELAYING: Final = replace(THREE, settings={**_FASTER, **parcels.SETTINGS}, with_groups=False)
 CALM: Final = Plan(nodes=3, replicas=3, topic_configs=_SAFE, settings=_FASTER, workload=Workload(pause_s=3.0))
 
 CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
@@ -220,6 +222,38 @@ CLUSTER_SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=SHARING,
         about="leaders of records and of their state are killed, paused and cut off under share groups",
+    ),
+    Named(
+        name="C-F27-dead-letters",
+        play=share_groups.with_dead_letters(
+            again_and_again(
+                share_groups.dead_letters_refused,
+                faults.full_disk,
+                faults.kill,
+                faults.pause,
+                cluster_faults.cut_brokers,
+                admin_steps.put_leaders_back,
+                every_s=(1.0, 8.0),
+            )
+        ),
+        plan=SHARING,
+        about="dead letters are refused, without room, or led by a broker that is away",
+    ),
+    Named(
+        name="C-delayed-messages",
+        play=parcels.with_delayed_messages(
+            again_and_again(
+                faults.kill,
+                faults.restart,
+                faults.pause,
+                cluster_faults.cut_brokers,
+                cluster_faults.cut_off_one,
+                admin_steps.put_leaders_back,
+                every_s=(1.0, 10.0),
+            )
+        ),
+        plan=DELAYING,
+        about="delayed messages come once and not too early, whoever leads",
     ),
     Named(
         name="C-F29-topics-come-and-go",

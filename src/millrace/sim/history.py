@@ -292,6 +292,7 @@ class ShareGroupBegun(Event):
     group: str
     topic: str
     deliveries_max: int
+    has_dead_letters: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +361,22 @@ class ShareStateCompared(Event):
     partition: int
     memory: str
     stored: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersRead(Event):
+    """The values of all dead letters of a group in the end."""
+
+    group: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedUntil(Event):
+    """A value that nobody may see before a time, in ms since 1970."""
+
+    value: str
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

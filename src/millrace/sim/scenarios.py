@@ -12,6 +12,7 @@ from millrace.sim import (
     bit_flips,
     directory_faults,
     faults,
+    parcels,
     permissions,
     quotas,
     share_groups,
@@ -90,6 +91,7 @@ ROLLING: Final = Plan(
 """Small segments make new files all the time, each with a name that has to last."""
 TWO_DIRECTORIES: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **directory_faults.SETTINGS})
 SHARING: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **share_groups.SETTINGS}, with_groups=False)
+DELAYING: Final = Plan(settings={**FLUSH_EVERY_MESSAGE, **parcels.SETTINGS}, with_groups=False)
 FEW_EPOCHS: Final = Plan(epochs_max=6)
 CALM: Final = Plan(settings=FLUSH_EVERY_MESSAGE, workload=Workload(pause_s=2.0))
 """Less load, for long runs."""
@@ -267,6 +269,37 @@ SCENARIOS: Final[Sequence[Named]] = (
         ),
         plan=SHARING,
         about="members of share groups come, go and hang while their broker fails",
+    ),
+    Named(
+        name="F27-dead-letters",
+        play=share_groups.with_dead_letters(
+            again_and_again(
+                share_groups.dead_letters_refused,
+                faults.full_disk,
+                faults.slow_disk,
+                faults.kill,
+                faults.power_loss,
+                every_s=(1.0, 8.0),
+            )
+        ),
+        plan=SHARING,
+        about="dead letters are refused, slow or without room, and the broker fails",
+    ),
+    Named(
+        name="delayed-messages",
+        play=parcels.with_delayed_messages(
+            again_and_again(
+                faults.kill,
+                faults.power_loss,
+                faults.restart,
+                faults.pause,
+                faults.full_disk,
+                faults.reset_connections,
+                every_s=(1.0, 10.0),
+            )
+        ),
+        plan=DELAYING,
+        about="delayed messages come once and not too early, whatever befalls their broker",
     ),
     Named(
         name="F29-topics-come-and-go",

@@ -9,12 +9,12 @@ from typing import Final
 from millrace.client.errors import ConnectionFailed
 from millrace.metadata.fold import image_of
 from millrace.metadata.image import Image
-from millrace.sim.clients.admin import set_group_config
+from millrace.sim.clients.admin import set_group_config, set_topic_config
 from millrace.sim.clients.client import GROUP, Client, ErrorAnswer
-from millrace.sim.clients.reading import list_offset
+from millrace.sim.clients.reading import LATEST, fetch, list_offset, visible_records
 from millrace.sim.clients.share_consumer import HEALTHY, Habits, ShareMember
 from millrace.sim.cluster import Cluster, TooLate
-from millrace.sim.history import ShareGroupBegun, ShareGroupDone
+from millrace.sim.history import DeadLettersRead, ShareGroupBegun, ShareGroupDone
 from millrace.sim.run import END_S, ORDERS, PARTITIONS, Run, Scenario
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.describe_share_group_offsets import (
@@ -32,6 +32,8 @@ SETTINGS: Final = {
     "group.share.delivery.count.limit": str(DELIVERIES_MAX),
     "share.coordinator.state.topic.num.partitions": "3",
 }
+DEAD_LETTERS: Final = "dlq.orders"
+_ENABLED: Final = "errors.deadletterqueue.group.enable"
 MEMBERS_COUNT: Final = 3
 DESCRIBE_VERSION: Final = 1
 
@@ -60,9 +62,12 @@ class Terms:
 class ShareGroup:
     """One share group of a run: its members, and its end."""
 
-    def __init__(self, run: Run, name: str, habits: Habits, topic: str = ORDERS) -> None:
+    def __init__(
+        self, run: Run, name: str, habits: Habits, topic: str = ORDERS, *, dead_letters: str | None = None
+    ) -> None:
         self.name = name
         self.topic = topic
+        self._dead_letters = dead_letters
         self._run = run
         self._habits = habits
         self._members: list[ShareMember] = []
@@ -70,11 +75,18 @@ class ShareGroup:
 
     async def begin(self, members: int, configs: dict[str, str] | None = None) -> None:
         run = self._run
-        for key, value in {"share.auto.offset.reset": "earliest", **(configs or {})}.items():
+        configs = {"share.auto.offset.reset": "earliest", **(configs or {})}
+        if self._dead_letters is not None:
+            configs["errors.deadletterqueue.topic.name"] = self._dead_letters
+        for key, value in configs.items():
             await run.by_admin(set_group_config(run.admin, self.name, key, value))
         run.cluster.history.add(
             ShareGroupBegun(
-                at=run.admin.now(), group=self.name, topic=self.topic, deliveries_max=DELIVERIES_MAX
+                at=run.admin.now(),
+                group=self.name,
+                topic=self.topic,
+                deliveries_max=DELIVERIES_MAX,
+                has_dead_letters=self._dead_letters is not None,
             )
         )
         for number in range(1, members + 1):
@@ -111,7 +123,7 @@ class ShareGroup:
                 raise TooLate(f"the share group {self.name} is not done in {END_S:g} s: {found}")
             await asyncio.sleep(1.0)
         for partition, (start, lag) in found.items():
-            end = await run.by_admin(list_offset(run.admin, self.topic, partition, -1))
+            end = await run.by_admin(list_offset(run.admin, self.topic, partition, LATEST))
             run.cluster.history.add(
                 ShareGroupDone(
                     at=run.admin.now(),
@@ -124,6 +136,34 @@ class ShareGroup:
                 )
             )
         await run.end(*self._members)
+        if self._dead_letters is not None:
+            values = await run.by_admin(read_values(run.admin, self._dead_letters))
+            run.cluster.history.add(
+                DeadLettersRead(at=run.admin.now(), group=self.name, values=tuple(values))
+            )
+
+
+async def read_values(client: Client, topic: str) -> list[str]:
+    """The values of all records of a topic."""
+    values: list[str] = []
+    for partition in PARTITIONS:
+        position = 0
+        while True:
+            try:
+                end = await list_offset(client, topic, partition, LATEST)
+                if position >= end:
+                    break
+                answer = (
+                    await fetch(client, topic, {partition: position}, committed_only=False, wait_ms=100)
+                )[partition]
+            except (ConnectionFailed, ErrorAnswer):
+                client.forget_leader(topic)
+                await client.pause()
+                continue
+            found = visible_records(bytes(answer.records or b""), position, None, committed_only=False)
+            values += [value for _, value in found.records]
+            position = found.next_offset
+    return values
 
 
 async def describe(client: Client, group: str, topic: str) -> dict[int, tuple[int, int]]:
@@ -155,6 +195,34 @@ def with_share_groups(play: Scenario) -> Scenario:
         await ShareGroup(run, "careful-sharers", Habits()).begin(
             2, {"share.isolation.level": "read_committed"}
         )
+        await play(run)
+
+    return both
+
+
+async def dead_letters_refused(run: Run) -> None:
+    """The dead-letter topic takes no dead letters for a while, as if it were away."""
+    if DEAD_LETTERS in run.in_use:
+        return
+    run.in_use[DEAD_LETTERS] = None
+    run.cluster.note("no dead letters are taken")
+    await run.by_admin(set_topic_config(run.admin, DEAD_LETTERS, _ENABLED, "false"))
+    await run.sleep(2.0, 20.0)
+    await run.by_admin(set_topic_config(run.admin, DEAD_LETTERS, _ENABLED, "true"))
+    run.cluster.note("dead letters are taken again")
+    del run.in_use[DEAD_LETTERS]
+
+
+def with_dead_letters(play: Scenario) -> Scenario:
+    """Plays a scenario beside a share group that gives up much, and one that has nothing to do with it."""
+
+    async def both(run: Run) -> None:
+        await run.create_topic(DEAD_LETTERS, {_ENABLED: "true"})
+        # A leader that dies between a dead letter and its word of it writes it again: it is read elsewhere.
+        del run.topics[DEAD_LETTERS]
+        habits = Habits(releases=25, rejects=25, mixes=25)
+        await ShareGroup(run, "quitters", habits, dead_letters=DEAD_LETTERS).begin(MEMBERS_COUNT)
+        await ShareGroup(run, "sharers", Habits()).begin(1)
         await play(run)
 
     return both

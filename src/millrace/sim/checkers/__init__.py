@@ -44,6 +44,8 @@ ALL: Final[tuple[Check, ...]] = (
     queues.deliveries_are_counted,
     queues.nothing_is_passed_over,
     queues.state_is_what_was_stored,
+    queues.what_is_given_up_has_a_dead_letter,
+    queues.nothing_comes_early,
 )
 
 

@@ -9,7 +9,10 @@ from typing import Final
 
 from millrace.sim.checkers.facts import Facts, Violation
 from millrace.sim.clients.share_consumer import ACCEPT, GAP, NO_ANSWER, REJECT, RENEW
+from millrace.sim.clock import START_MS
 from millrace.sim.history import (
+    DeadLettersRead,
+    DelayedUntil,
     ShareAcked,
     ShareAcquired,
     ShareFetchLost,
@@ -241,3 +244,39 @@ def state_is_what_was_stored(facts: Facts) -> Iterator[Violation]:
                 f"{event.topic}-{event.partition} of {event.group}: {event.memory} in memory, {event.stored} "
                 "stored",
             )
+
+
+def what_is_given_up_has_a_dead_letter(facts: Facts) -> Iterator[Violation]:
+    """Where a group has dead letters, a record that is done was accepted, or there is a dead letter."""
+    letters = {event.group: dict.fromkeys(event.values) for event in facts.history.of(DeadLettersRead)}
+    accepted: dict[Share, dict[int, None]] = {}
+    for event in facts.history.of(ShareAcked):
+        of_share = accepted.setdefault(_share(event), {})
+        for first, last, kind in event.acks:
+            if kind == ACCEPT and event.code not in _REFUSED:
+                of_share.update(dict.fromkeys(range(first, last + 1)))
+    for done in facts.history.of(ShareGroupDone):
+        final = facts.final.get((done.topic, done.partition, True))
+        if done.group not in letters or final is None:
+            continue
+        of_share = accepted.get((done.group, done.topic, done.partition), {})
+        for offset, value in final.records:
+            if offset < done.start_offset and offset not in of_share and value not in letters[done.group]:
+                yield Violation(
+                    "no dead letter",
+                    f"{value} at {done.topic}-{done.partition} offset {offset} is done for {done.group}, was "
+                    "never accepted and has no dead letter",
+                )
+
+
+def nothing_comes_early(facts: Facts) -> Iterator[Violation]:
+    """Nobody sees a delayed record before it is due."""
+    due = {event.value: event.due_ms for event in facts.history.of(DelayedUntil)}
+    for polled in facts.polled if due else ():
+        for offset, value in polled.records:
+            if value in due and START_MS + polled.at < due[value]:
+                yield Violation(
+                    "early",
+                    f"{polled.consumer} got {value} at {polled.topic}-{polled.partition} offset {offset} "
+                    f"{due[value] - START_MS - polled.at} ms before its time",
+                )
