@@ -227,6 +227,8 @@ class Case:
     """Whether what may not be seen is left out, without an error."""
     too_little: tuple[Way, ...] = ()
     """Permissions that are not enough, where those that are would change something."""
+    group_first: bool = False
+    """Whether what is wrong with the group is all that is told: the cases' group is none of its kind."""
 
 
 def _batch(*, is_transactional: bool = False) -> bytes:
@@ -699,6 +701,7 @@ def _share_group_cases() -> Iterator[Case]:
             ],
         ),
         ((GX(R), TX(R)),),
+        group_first=True,
     )
     yield Case(
         "delete share offsets",
@@ -708,6 +711,7 @@ def _share_group_cases() -> Iterator[Case]:
             group_id=GROUP, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
         ),
         ((GX(DEL), TX(R)),),
+        group_first=True,
     )
 
 

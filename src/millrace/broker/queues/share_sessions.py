@@ -69,12 +69,10 @@ class TooManySharePartitions(MillraceError):
 class ShareTarget:
     """One partition of a session."""
 
-    __slots__ = ("key", "must_tell", "told_error")
+    __slots__ = ("key", "told_error")
 
-    def __init__(self, key: TargetKey, *, must_tell: bool) -> None:
+    def __init__(self, key: TargetKey) -> None:
         self.key = key
-        self.must_tell = must_tell
-        """Whether the next answer names it even if there is nothing to say."""
         self.told_error = 0
         """The error that the member was last told of it."""
 
@@ -96,9 +94,7 @@ class ShareSession:
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-        self.targets: dict[TargetKey, ShareTarget] = {
-            key: ShareTarget(key, must_tell=False) for key in targets
-        }
+        self.targets: dict[TargetKey, ShareTarget] = {key: ShareTarget(key) for key in targets}
         self.epoch = 1
         self.on_end = on_end
         """Called once when it is over, whatever the reason."""
@@ -112,7 +108,7 @@ class ShareSession:
             raise TooManySharePartitions(self.group_id, self.member_id)
         for key in asked:
             if key not in targets:
-                targets[key] = ShareTarget(key, must_tell=True)
+                targets[key] = ShareTarget(key)
         for key in forgotten:
             targets.pop(key, None)
 
@@ -120,12 +116,6 @@ class ShareSession:
         """Move a partition that has given records to the end, so that it does not starve the others."""
         if len(self.targets) > 1 and self.targets.pop(target.key, None) is not None:
             self.targets[target.key] = target
-
-    def is_news(self, target: ShareTarget, *, error_code: int, has_records: bool) -> bool:
-        """Whether an answer has to name a partition: it has records, or an error, or had one, or is new."""
-        must_tell, target.must_tell = target.must_tell, error_code != 0
-        target.told_error = error_code
-        return must_tell or has_records or error_code != 0
 
     def in_turn(self, epoch: int, priority_of: Callable[[TargetKey], int]) -> Sequence[ShareTarget]:
         """The partitions in the order in which the request with this epoch tries them: each begins with

@@ -122,21 +122,6 @@ def test_a_session_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) ->
         found.change([C], [])
 
 
-def test_what_is_new_is_told_once_and_what_failed_until_it_is_well_again() -> None:
-    found = session(A)
-    found.change([B], [])
-    old, new = found.targets[A], found.targets[B]
-    assert not found.is_news(old, error_code=0, has_records=False)
-    assert found.is_news(old, error_code=0, has_records=True)
-    assert found.is_news(new, error_code=0, has_records=False)
-    assert not found.is_news(new, error_code=0, has_records=False)
-    assert found.is_news(old, error_code=6, has_records=False)
-    assert found.is_news(old, error_code=6, has_records=False)
-    assert old.told_error == 6
-    assert found.is_news(old, error_code=0, has_records=False)
-    assert not found.is_news(old, error_code=0, has_records=False)
-
-
 def test_every_request_begins_with_another_partition() -> None:
     found = session(A, B, C)
     assert [turn(found, epoch) for epoch in (0, 1, 2, 3)] == [[A, B, C], [B, C, A], [C, A, B], [A, B, C]]

@@ -196,10 +196,8 @@ async def alter_share_group_offsets(
         for partition in topic.partitions
         if 0 <= partition.partition_index < len(each.topic.partitions)
     }
-    is_refused = bool(wanted) and all(
-        each.refusal is ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in wanted.values()
-    )
-    outcome = {} if is_refused else await ctx.services.share_groups.alter(group_id, offsets)
+    # Also where no topic is left: what is wrong with the group comes first.
+    outcome = await ctx.services.share_groups.alter(group_id, offsets)
     if isinstance(outcome, MillraceError):
         return AlterShareGroupOffsetsResponse(
             error_code=error_code(outcome), error_message=error_message(outcome)
@@ -265,19 +263,16 @@ async def delete_share_group_offsets(
     image = ctx.services.metadata.image
     response = DeleteShareGroupOffsetsResponse()
     known: dict[TopicId, str] = {}
-    is_refused = bool(request.topics)
     for name in dict.fromkeys(topic.topic_name for topic in request.topics):
         topic = image.topics.get(name)
         if not ctx.decisions.allows_on_topic(Operation.READ, name):
             response.responses.append(_not_deleted(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        is_refused = False
         if topic is None:
             response.responses.append(_not_deleted(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             known[topic.topic_id] = name
-    if is_refused:
-        return response
+    # Also where no topic is left: what is wrong with the group comes first.
     outcome = await ctx.services.share_groups.delete(group_id, list(known))
     if isinstance(outcome, MillraceError):
         return DeleteShareGroupOffsetsResponse(

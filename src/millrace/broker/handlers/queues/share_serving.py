@@ -22,7 +22,7 @@ from millrace.broker.handlers.queues.share_requests import (
 )
 from millrace.broker.network.outgoing import SENDFILE_MIN_BYTES, Chunk
 from millrace.broker.queues.live_share import LOOKS_MAX, LiveShare, Look, Taken
-from millrace.broker.queues.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, ShareTarget
+from millrace.broker.queues.share_sessions import FINAL_EPOCH, ShareSession, ShareTarget
 from millrace.core.errors import MillraceError
 from millrace.log.errors import StorageError
 from millrace.queues.share_partition.model import AcquireMode, ShareKey
@@ -401,14 +401,14 @@ class ShareFetch:
         """What is told of each partition: what it has given, errors, and what became of acknowledgements."""
         services, session = self._services, self._session
         stats = self._answer.route.stats
-        is_incremental = self._request.session_epoch != INITIAL_EPOCH
         outcomes = dict(self._acks.outcomes)
         results: list[tuple[TopicId, PartitionResult]] = []
         for target, _, (code, message) in self._places:
             taken = self._taken.get(target)
             acked = outcomes.pop(target.key, None)
-            is_news = session.is_news(target, error_code=code, has_records=taken is not None)
-            if is_incremental and not is_news and acked is None:
+            target.told_error = code
+            if not code and taken is None and acked is None:
+                # Kafka names only those of which there is something to say, in first answers, too.
                 continue
             ack_code, ack_message = acked or NO_ERROR
             result = PartitionResult(target.key[1], code, message, ack_code, ack_message)
