@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -13,6 +18,7 @@ from tests.harness.millrace import MillraceProcess
 from tests.harness.topics import create_topic, unique_name
 from tests.integration.conftest import StartMillrace
 
+MILLRACE: Final = str(Path(sys.executable).with_name("millrace"))
 DELAYED = {"delayed.delivery.enable": "true"}
 
 
@@ -84,6 +90,41 @@ def test_messages_come_at_their_time_and_can_be_cancelled_and_replaced(start_mil
     assert headers["colour"] == b"red"
     assert abs(int(headers["millrace-scheduled-at"] or b"") - began_ms) < 5_000
     assert "millrace-deliver-at" not in headers
+
+
+def test_the_command_line_lists_cancels_and_replaces(start_millrace: StartMillrace) -> None:
+    broker = start_millrace({})
+    topic = create_topic(broker.bootstrap, unique_name("thinned"), 1, DELAYED)
+
+    def run(*words: str) -> list[dict[str, Any]]:
+        command = [MILLRACE, "delayed", *words, "-b", broker.bootstrap, "--json"]
+        answer = subprocess.run(command, capture_output=True, timeout=60, check=True)
+        return [json.loads(line) for line in answer.stdout.splitlines()]
+
+    assert run("list") == []
+    offsets = produced(
+        broker,
+        topic,
+        [
+            (b"far", {"millrace-delay-ms": b"7200000"}),
+            (b"near", {"millrace-delay-ms": b"3600000", "colour": b"red"}),
+            (b"never", {"millrace-delay-ms": b"1800000"}),
+        ],
+    )
+    ids = {value.decode(): f"{topic}:0:{offset}" for value, offset in offsets.items()}
+    assert [each["id"] for each in run("list", "-t", topic)] == [ids["never"], ids["near"], ids["far"]]
+    subprocess.run(
+        [MILLRACE, "delayed", "cancel", ids["never"], "-b", broker.bootstrap], timeout=60, check=True
+    )
+    (new,) = run("replace", ids["near"], "--in", "2s")
+    assert new["replaces"] == ids["near"]
+    (message,) = consumed(broker, topic, 1)
+    assert message.value() == b"near"
+    assert dict(message.headers() or [])["colour"] == b"red"
+    assert [each["id"] for each in run("list")] == [ids["far"]]
+    (status,) = run("status", "--metrics-url", f"http://{broker.host}:{broker.http_port}")
+    assert (status["delivered"], status["late_p99_at_most_s"] is not None) == (1, True)
+    assert status["next_due_ms"] is not None
 
 
 @pytest.mark.slow

@@ -85,6 +85,7 @@ CLI: Final = LazyGroup(
         "topic": ("topic", "Create, list, describe, alter and delete topics."),
         "group": ("group.commands", "List, describe, reset and delete consumer groups."),
         "queue": ("queue.commands", "Look at queues, empty and pause them, bring back dead letters."),
+        "delayed": ("delayed.commands", "List, cancel and replace delayed messages."),
         "transaction": ("transaction", "List, describe and abort transactions, and find those that hang."),
         "produce": ("messages.produce", "Send messages from standard input or files."),
         "consume": ("messages.consume", "Read messages and print them."),

@@ -19,7 +19,7 @@ from millrace.broker.watching.cleaner_metrics import cleaner_counters
 from millrace.broker.watching.delayed_metrics import delayed_counters, delayed_gauges
 from millrace.broker.watching.group_reports import GroupReports
 from millrace.broker.watching.http import Guarded, HttpServer
-from millrace.broker.watching.metrics import BrokerMetrics, PlainFigures
+from millrace.broker.watching.metrics import BrokerMetrics, MoreFigures, PlainFigures
 from millrace.broker.watching.pages import Pages
 from millrace.broker.watching.scrub_metrics import scrub_counters, scrub_gauges
 from millrace.broker.watching.throttle_metrics import throttles_of
@@ -101,7 +101,7 @@ def open_pages(
                 "Ids of records in memory, for topics that store each id once.",
                 services.deduplication.ids_count,
             ),
-            **delayed_gauges(delayed.pending_count),
+            **delayed_gauges(delayed.pending_count, delayed.next_due_ms),
             "millrace_open_files": ("Log files held open.", surroundings.open_file_count()),
         }
 
@@ -120,8 +120,7 @@ def open_pages(
     metrics = BrokerMetrics(
         server,
         services,
-        gauges=gauges,
-        counters=counters,
+        more=MoreFigures(gauges, counters, delayed.figures),
         group_reports=reports,
         throttles={} if neighbours is None else throttles_of(neighbours.replication),
         background_failures=ground.background.failures,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.broker.network.dispatch import LATENCY_BOUNDS_S, ApiStats
 from millrace.broker.watching.cluster_figures import cluster_figures
+from millrace.broker.watching.delayed_metrics import lateness_family
 from millrace.broker.watching.group_metrics import GroupFigures, group_families, group_figures
 from millrace.broker.watching.listener_metrics import ListenerFigures, listener_families, listener_figures
 from millrace.broker.watching.quota_metrics import QuotaFigures, quota_families, quota_figures
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from millrace.core.background import Failures
     from millrace.core.lanes import LaneFigures, Lanes
     from millrace.log.directories.log_directory import LogDirectory
+    from millrace.queues.delayed.lateness import DelayedFigures
 
 _ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 PlainFigures = Mapping[str, tuple[str, float]]
@@ -96,6 +98,16 @@ class Figures(NamedTuple):
     quotas: QuotaFigures
     gauges: dict[str, tuple[str, float]]
     counters: dict[str, tuple[str, float]]
+    lateness: tuple[list[int], int]
+    """Of delayed messages: how many were so late, and by how many ms they were late together."""
+
+
+class MoreFigures(NamedTuple):
+    """What others have to tell beside what is read here."""
+
+    gauges: Callable[[], PlainFigures]
+    counters: Callable[[], PlainFigures]
+    delayed: DelayedFigures
 
 
 class BrokerMetrics:
@@ -106,18 +118,15 @@ class BrokerMetrics:
         server: Server,
         services: Services,
         *,
-        gauges: Callable[[], PlainFigures],
-        counters: Callable[[], PlainFigures],
+        more: MoreFigures,
         group_reports: GroupReports,
         throttles: Mapping[str, Throttle],
         background_failures: Failures,
         lanes: Lanes | None = None,
     ) -> None:
-        """`gauges` and `counters` give what others have to tell beside what is read here."""
         self._server = server
         self._services = services
-        self._more_gauges = gauges
-        self._more_counters = counters
+        self._more = more
         self._group_reports = group_reports
         self._throttles = throttles
         self._background_failures = background_failures
@@ -167,8 +176,9 @@ class BrokerMetrics:
             throttles=throttle_figures(self._throttles),
             listeners=listener_figures(server.logins, server.tls, services.clock.wall_ms()),
             quotas=quota_figures(server, services),
-            gauges={**self._gauges(), **self._more_gauges()},
-            counters={**self._counters(), **self._more_counters()},
+            gauges={**self._gauges(), **self._more.gauges()},
+            counters={**self._counters(), **self._more.counters()},
+            lateness=(list(self._more.delayed.late_counts), self._more.delayed.late_ms_sum),
         )
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
@@ -251,6 +261,7 @@ def _families(figures: Figures) -> Iterator[Metric]:
     yield from throttle_families(figures.throttles)
     yield from listener_families(figures.listeners)
     yield from quota_families(figures.quotas)
+    yield from lateness_family(*figures.lateness)
     yield from _plain_families(figures)
 
 

@@ -257,6 +257,11 @@ class DelayIndex:
         waiting = [slot for slot in self.slots.values() if slot.unloaded_bytes > 0]
         return min(waiting, key=_start_ms, default=None)
 
+    def next_due_ms(self) -> int | None:
+        """The begin of the first slot in which something is pending. May be called on the loop."""
+        waiting = [slot.start_ms for slot in list(self.slots.values()) if slot.pending_count > 0]
+        return min(waiting, default=None)
+
     def load(self, name: str) -> list[Entry]:
         """Hand out the next entries of a slot that are pending."""
         slot = self.slots[name]

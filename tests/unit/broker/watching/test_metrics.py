@@ -31,6 +31,7 @@ FIGURES = Figures(
     transactions=transaction_figures((), 0),
     throttles=[],
     listeners=ListenerFigures([], {}, {}, []),
+    lateness=([0] * 11, 0),
     quotas=QuotaFigures([], [], 0, 0, {}, []),
     gauges={"millrace_topics": ("Topics.", 12)},
     counters={"millrace_connections_accepted": ("Accepted.", 8)},

@@ -105,6 +105,11 @@ class Delivery:
     def is_current(self) -> bool:
         return self._partition.is_leader and self._partition.leader_epoch == self.epoch
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next one of those in memory may be due."""
+        return self._wheel.next_due_ms()
+
     def end(self) -> None:
         for task in list(self._sending.values()):
             task.cancel()

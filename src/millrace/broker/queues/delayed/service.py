@@ -46,6 +46,14 @@ class Keeper:
         """How many messages wait here; only the leader's count is told."""
         return self.tail.index.state.pending_count if self.partition.is_leader else 0
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next one may be due, to the second if it is near and to the minute or hour else."""
+        if not self.partition.is_leader:
+            return None
+        soon_ms = None if self._delivery is None else self._delivery.next_due_ms
+        return self.tail.index.next_due_ms() if soon_ms is None else soon_ms
+
     async def run(self) -> None:
         """Index and deliver until this is cancelled."""
         while True:
@@ -134,6 +142,11 @@ class DelayedDelivery:
     @property
     def pending_count(self) -> int:
         return sum(keeper.pending_count for keeper, _ in self._keepers.values())
+
+    @property
+    def next_due_ms(self) -> int | None:
+        dues = [keeper.next_due_ms for keeper, _ in self._keepers.values()]
+        return min((due for due in dues if due is not None), default=None)
 
     def start(self) -> None:
         for partition in list(self._partitions.by_name.get(DELAYED_TOPIC, {}).values()):
