@@ -103,7 +103,7 @@ def test_a_redrive_that_is_killed_goes_on_and_brings_each_letter_back_once(
 def test_a_queue_is_looked_at_paused_and_purged(broker: BrokerProcess, queues: Queues) -> None:
     group, topic = unique_name("workers"), unique_name("jobs")
     create_topic(broker.bootstrap, topic)
-    set_group(broker, group, share__auto__offset__reset="earliest")
+    queues.run("config", "alter", "--group", group, "--set", "share.auto.offset.reset=earliest")
     send(broker, topic, "a", "b", "c")
     worker = Worker(broker, group, topic)
     first, *_ = worker.take(3)
@@ -111,6 +111,7 @@ def test_a_queue_is_looked_at_paused_and_purged(broker: BrokerProcess, queues: Q
     (row,) = [each for each in queues.json("queue", "list") if each["group"] == group]
     assert (row["depth"], row["members"], row["stopped"]) == (2, 1, None)
     assert row["oldest_age_ms"] >= 0
+    assert (row["in_flight"], row["counts"]["accepted"]) == (2, 1)
     queues.run("queue", "pause", group)
     (described,) = queues.json("queue", "describe", group)
     assert described["stopped"] == "paused"

@@ -64,17 +64,23 @@ def docs(names: tuple[str, ...], only_topic: bool, only_broker: bool, markdown: 
 
 @config.command()
 @click.option("--topic", "topic_name", metavar="NAME", help="The settings of this topic.")
+@click.option("--group", "group_name", metavar="NAME", help="The settings of this group.")
 @click.option("--broker", "broker_id", type=int, metavar="ID", help="The settings of this broker.")
 @click.option("--all", "show_all", is_flag=True, help="Also show settings at their default.")
 @json_option
 @broker_options
 def describe(
-    topic_name: str | None, broker_id: int | None, show_all: bool, as_json: bool, **address: Any
+    topic_name: str | None,
+    group_name: str | None,
+    broker_id: int | None,
+    show_all: bool,
+    as_json: bool,
+    **address: Any,
 ) -> None:
-    """Show the settings of a topic or broker, and where each value comes from."""
+    """Show the settings of a topic, group or broker, and where each value comes from."""
     from millrace.cli import clients, settings
 
-    resource = _resource(topic_name, broker_id)
+    resource = _resource(topic_name, group_name, broker_id)
     broker = BrokerAddress(**address)
     entries = settings.describe(clients.admin_client(broker), broker, resource)
     shown = [entry for entry in entries if show_all or entry.source != settings.DEFAULT_SOURCE]
@@ -98,6 +104,7 @@ def describe(
 
 @config.command()
 @click.option("--topic", "topic_name", metavar="NAME", help="Change this topic.")
+@click.option("--group", "group_name", metavar="NAME", help="Change this group.")
 @click.option("--broker", "broker_id", type=int, metavar="ID", help="Change this broker.")
 @click.option("-s", "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a setting. Repeatable.")
 @click.option(
@@ -106,35 +113,41 @@ def describe(
 @broker_options
 def alter(
     topic_name: str | None,
+    group_name: str | None,
     broker_id: int | None,
     changes: tuple[str, ...],
     deleted: tuple[str, ...],
     **address: Any,
 ) -> None:
-    """Change settings of a topic or broker while it runs."""
+    """Change settings of a topic, group or broker while it runs."""
     from millrace.cli import clients, settings
 
     wanted = key_values(changes, option="--set")
     if not wanted and not deleted:
         raise click.UsageError("nothing to change: give --set or --delete")
-    resource = _resource(topic_name, broker_id)
+    resource = _resource(topic_name, group_name, broker_id)
     broker = BrokerAddress(**address)
     settings.alter(clients.admin_client(broker), broker, resource, wanted, deleted)
-    click.echo(f"changed the settings of {_name_of(topic_name, broker_id)}")
+    click.echo(f"changed the settings of {_name_of(topic_name, group_name, broker_id)}")
 
 
-def _resource(topic_name: str | None, broker_id: int | None) -> ConfigResource:
+def _resource(topic_name: str | None, group_name: str | None, broker_id: int | None) -> ConfigResource:
     from millrace.cli import settings
 
-    if topic_name is not None and broker_id is None:
+    if [topic_name, group_name, broker_id].count(None) != 2:
+        raise click.UsageError("give one of --topic NAME, --group NAME and --broker ID")
+    if topic_name is not None:
         return settings.topic_resource(topic_name)
-    if broker_id is not None and topic_name is None:
-        return settings.broker_resource(broker_id)
-    raise click.UsageError("give either --topic NAME or --broker ID")
+    if group_name is not None:
+        return settings.group_resource(group_name)
+    assert broker_id is not None
+    return settings.broker_resource(broker_id)
 
 
-def _name_of(topic_name: str | None, broker_id: int | None) -> str:
-    return f"topic {topic_name}" if topic_name is not None else f"broker {broker_id}"
+def _name_of(topic_name: str | None, group_name: str | None, broker_id: int | None) -> str:
+    if topic_name is not None:
+        return f"topic {topic_name}"
+    return f"broker {broker_id}" if group_name is None else f"group {group_name}"
 
 
 def _matching(settings: Iterable[Setting], names: tuple[str, ...]) -> list[Setting]:

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers as a running broker reports and accepts them."""
+"""Settings of topics, groups and brokers as a running broker reports and accepts them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _SOURCES: Final = {
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value: "DYNAMIC_DEFAULT_BROKER",
     ConfigSource.STATIC_BROKER_CONFIG.value: "STATIC_BROKER",
     ConfigSource.DEFAULT_CONFIG.value: "DEFAULT",
+    ConfigSource.GROUP_CONFIG.value: "DYNAMIC_GROUP",
 }
 DEFAULT_SOURCE: Final = "DEFAULT"
 
@@ -41,12 +42,16 @@ def topic_resource(name: str) -> ConfigResource:
     return ConfigResource(ConfigResource.Type.TOPIC, name)
 
 
+def group_resource(name: str) -> ConfigResource:
+    return ConfigResource(ConfigResource.Type.GROUP, name)
+
+
 def broker_resource(broker_id: int) -> ConfigResource:
     return ConfigResource(ConfigResource.Type.BROKER, str(broker_id))
 
 
 def describe(admin: AdminClient, address: BrokerAddress, resource: ConfigResource) -> list[Setting]:
-    """All settings of one topic or broker, sorted by name."""
+    """All settings of one topic, group or broker, sorted by name."""
     future = admin.describe_configs([resource])[resource]
     entries: dict[str, ConfigEntry] = clients.answer_of(future, address, subject=str(resource.name))
     return [

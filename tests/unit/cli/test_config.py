@@ -114,7 +114,12 @@ def test_nothing_set_is_said_in_words() -> None:
     assert run("describe", "--topic", "plain") == "all settings are at their defaults; --all shows them\n"
 
 
-def test_changes_go_to_the_topic_or_broker_that_is_named(asked: list[tuple[object, ...]]) -> None:
+def test_changes_go_to_the_topic_group_or_broker_that_is_named(asked: list[tuple[object, ...]]) -> None:
     assert run("alter", "--topic", "t", "-s", "a=1", "-d", "b") == "changed the settings of topic t\n"
     assert run("alter", "--broker", "2", "-s", "a=1") == "changed the settings of broker 2\n"
-    assert asked == [("TOPIC", "t", {"a": "1"}, ("b",)), ("BROKER", "2", {"a": "1"}, ())]
+    assert run("alter", "--group", "g", "-s", "a=1") == "changed the settings of group g\n"
+    assert asked == [
+        ("TOPIC", "t", {"a": "1"}, ("b",)),
+        ("BROKER", "2", {"a": "1"}, ()),
+        ("GROUP", "g", {"a": "1"}, ()),
+    ]

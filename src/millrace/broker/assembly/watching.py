@@ -84,12 +84,14 @@ def open_pages(
     """Let all pages tell from now on what there is, and not only how far the start has come."""
     services, surroundings = server.services, ground.surroundings
     directories = storage.directories
+    lags = LagReader(storage.partitions, surroundings.clock)
     reports = GroupReports(
         services.groups,
-        LagReader(storage.partitions, surroundings.clock),
+        lags,
         surroundings.clock,
         lambda: services.metadata.image,
         lambda: _fetch_times(server, surroundings.clock.wall_ms()),
+        services.share_groups.summaries,
     )
 
     def gauges() -> PlainFigures:
@@ -122,6 +124,7 @@ def open_pages(
         services,
         more=MoreFigures(gauges, counters, delayed.figures),
         group_reports=reports,
+        lags=lags,
         throttles={} if neighbours is None else throttles_of(neighbours.replication),
         background_failures=ground.background.failures,
         lanes=surroundings.lanes,

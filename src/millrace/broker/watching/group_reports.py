@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millrace.core.clock import Clock
 from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId
 from millrace.groups.classic.group import ClassicGroup
 from millrace.groups.classic.subscriptions import parse_assignment
 from millrace.groups.commands import CommittedOffset
@@ -15,9 +16,11 @@ from millrace.groups.kinds import Group
 from millrace.groups.lag import Lag, LagReader
 from millrace.groups.machine import GroupMachine
 from millrace.groups.service import Groups
+from millrace.groups.share.group import ShareGroup
 from millrace.groups.streams.endpoints import task_partitions
 from millrace.groups.streams.group import StreamsGroup
 from millrace.groups.streams.tasks import Role
+from millrace.queues.state.commands import StateSummary
 
 if TYPE_CHECKING:
     from millrace.metadata.image import Image
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 LISTED_MAX: Final = 1_000
 """How many groups one answer lists; `after` asks for those behind."""
 
+Place = tuple[TopicId, int]
+Summaries = Callable[[str, Sequence[Place]], Awaitable[Mapping[Place, StateSummary | MillraceError]]]
+"""How far a share group has come in partitions, as their stored state says."""
 FetchTimes = Callable[[], Mapping[tuple[str, str], int]]
 """When each (client id, host) last fetched records, as far as its connections are still open."""
 
@@ -51,6 +57,8 @@ class PartitionReport(NamedTuple):
     committed: CommittedOffset | None
     lag: Lag | None
     member_id: str | None
+    done_count: int = 0
+    """How many records behind `committed` a share group is done with; `lag` is without them."""
 
 
 class GroupReport(NamedTuple):
@@ -71,12 +79,14 @@ class GroupReports:
         clock: Clock,
         image: Callable[[], Image],
         fetch_times: FetchTimes,
+        summaries: Summaries,
     ) -> None:
         self._groups = groups
         self._lags = lags
         self._clock = clock
         self._image = image
         self._fetch_times = fetch_times
+        self._summaries = summaries
 
     async def all(self) -> list[GroupReport]:
         found = [
@@ -123,6 +133,12 @@ class GroupReports:
                 owner = owners.pop((topic, partition), None)
                 partitions.append(PartitionReport(topic, partition, committed, None, owner))
                 wanted.append((topic, partition, committed.offset))
+            if isinstance(group, ShareGroup):
+                for started in await self._share_starts(group, image):
+                    assert started.committed is not None, started
+                    owner = owners.pop((started.topic, started.partition), None)
+                    partitions.append(started._replace(member_id=owner))
+                    wanted.append((started.topic, started.partition, started.committed.offset))
             partitions += [
                 PartitionReport(topic, partition, None, None, owner)
                 for (topic, partition), owner in owners.items()
@@ -133,10 +149,28 @@ class GroupReports:
             GroupReport(
                 group,
                 members,
-                [each if each.committed is None else each._replace(lag=next(lags)) for each in partitions],
+                [each if each.committed is None else _with_lag(each, next(lags)) for each in partitions],
             )
             for group, members, partitions in drafts
         ]
+
+    async def _share_starts(self, group: ShareGroup, image: Image) -> list[PartitionReport]:
+        """Where a share group begins in the partitions that it has fetched from, in place of commits."""
+        places = [
+            (topic_id, number)
+            for topic_id, numbers in group.state.assignable().items()
+            if topic_id in image.topics_by_id
+            for number in sorted(numbers)
+        ]
+        found: list[PartitionReport] = []
+        for (topic_id, number), summary in (await self._summaries(group.group_id, places)).items():
+            if isinstance(summary, MillraceError) or summary.start_offset < 0:
+                continue
+            start = CommittedOffset(summary.start_offset, summary.leader_epoch, "", -1, -1, topic_id)
+            name = image.topics_by_id[topic_id].name
+            done_count = max(0, summary.delivery_complete_count)
+            found.append(PartitionReport(name, number, start, None, None, done_count))
+        return found
 
     # As documents.
 
@@ -179,7 +213,13 @@ class GroupReports:
 
 
 def group_epoch(group: Group) -> int | None:
-    return group.epoch if isinstance(group, ConsumerGroup | StreamsGroup) else None
+    return group.epoch if isinstance(group, ConsumerGroup | StreamsGroup | ShareGroup) else None
+
+
+def _with_lag(each: PartitionReport, lag: Lag | None) -> PartitionReport:
+    if lag is not None and each.done_count:
+        lag = lag._replace(messages=max(0, lag.messages - each.done_count))
+    return each._replace(lag=lag)
 
 
 def _described(each: PartitionReport) -> dict[str, Any]:
@@ -225,6 +265,19 @@ def _members(
                 fetch_times.get((each.client_id, each.client_host)),
                 group.last_commit_ms.get(each.member_id),
                 {topic.name: sorted(owned) for topic, owned in named if topic is not None},
+            )
+    elif isinstance(group, ShareGroup):
+        for sharer in group.members.values():
+            shared = [(image.topics_by_id.get(topic), sorted(own)) for topic, own in sharer.assigned.items()]
+            yield MemberHealth(
+                sharer.member_id,
+                None,
+                sharer.client_id,
+                sharer.client_host,
+                group.last_heartbeat_ms.get(sharer.member_id),
+                None,
+                None,
+                {topic.name: numbers for topic, numbers in shared if topic is not None},
             )
     elif isinstance(group, StreamsGroup):
         yield from _streams_members(group, fetch_times, image)

@@ -14,6 +14,7 @@ from millrace.broker.watching.cluster_figures import cluster_figures
 from millrace.broker.watching.delayed_metrics import lateness_family
 from millrace.broker.watching.group_metrics import GroupFigures, group_families, group_figures
 from millrace.broker.watching.listener_metrics import ListenerFigures, listener_families, listener_figures
+from millrace.broker.watching.queue_figures import QueueFigures, queue_families, queue_figures
 from millrace.broker.watching.quota_metrics import QuotaFigures, quota_families, quota_figures
 from millrace.broker.watching.throttle_metrics import ThrottleFigures, throttle_families, throttle_figures
 from millrace.broker.watching.transaction_metrics import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from millrace.broker.watching.group_reports import GroupReports
     from millrace.core.background import Failures
     from millrace.core.lanes import LaneFigures, Lanes
+    from millrace.groups.lag import LagReader
     from millrace.log.directories.log_directory import LogDirectory
     from millrace.queues.delayed.lateness import DelayedFigures
 
@@ -92,6 +94,7 @@ class Figures(NamedTuple):
     background_failures: dict[str, int]
     lanes: list[LaneFigures]
     groups: GroupFigures
+    queues: list[QueueFigures]
     transactions: TransactionFigures
     throttles: list[ThrottleFigures]
     listeners: ListenerFigures
@@ -120,6 +123,7 @@ class BrokerMetrics:
         *,
         more: MoreFigures,
         group_reports: GroupReports,
+        lags: LagReader,
         throttles: Mapping[str, Throttle],
         background_failures: Failures,
         lanes: Lanes | None = None,
@@ -128,6 +132,7 @@ class BrokerMetrics:
         self._services = services
         self._more = more
         self._group_reports = group_reports
+        self._lags = lags
         self._throttles = throttles
         self._background_failures = background_failures
         self._lanes = lanes
@@ -135,10 +140,15 @@ class BrokerMetrics:
     async def render(self) -> bytes:
         """The page for /metrics."""
         groups = group_figures(await self._group_reports.all(), self._services.clock.wall_ms())
-        figures = self.collect(groups)
+        figures = self.collect(groups, await self.queues())
         return await asyncio.get_running_loop().run_in_executor(None, render, figures)
 
-    def collect(self, groups: GroupFigures) -> Figures:
+    async def queues(self, group_id: str | None = None) -> list[QueueFigures]:
+        """How share groups are doing in the partitions that this broker leads: all groups, or one."""
+        services = self._services
+        return await queue_figures(services.shares, self._lags, services.clock.wall_ms(), group_id)
+
+    def collect(self, groups: GroupFigures, queues: list[QueueFigures]) -> Figures:
         services, server = self._services, self._server
         return Figures(
             topics=[
@@ -170,6 +180,7 @@ class BrokerMetrics:
             apis=[_api_figures(key, stats) for key, stats in server.dispatcher.stats.items()],
             refused=dict(server.refused),
             groups=groups,
+            queues=queues,
             background_failures=dict(self._background_failures.counts),
             lanes=[] if self._lanes is None else self._lanes.figures(),
             transactions=transaction_figures(services.transactions.all(), services.clock.wall_ms()),
@@ -257,6 +268,7 @@ def _families(figures: Figures) -> Iterator[Metric]:
     yield from _directory_families(figures.directories)
     yield from _api_families(figures.apis)
     yield from group_families(figures.groups)
+    yield from queue_families(figures.queues)
     yield from transaction_families(figures.transactions)
     yield from throttle_families(figures.throttles)
     yield from listener_families(figures.listeners)

@@ -9,6 +9,7 @@ import orjson
 from millrace.broker.watching.group_reports import GroupReports
 from millrace.broker.watching.http import CollectionHandler, HttpHandler, HttpResponse
 from millrace.broker.watching.metrics import CONTENT_TYPE, BrokerMetrics
+from millrace.broker.watching.queue_figures import queue_document
 from millrace.broker.watching.readiness import Readiness
 from millrace.core.errors import MillraceError
 from millrace.log.directories.log_directories import LogDirectories
@@ -46,7 +47,7 @@ class Pages:
 
     @property
     def collections(self) -> Mapping[str, CollectionHandler]:
-        return {"/v1/groups": self._show_groups}
+        return {"/v1/groups": self._show_groups, "/v1/queues": self._show_queues}
 
     async def _show_metrics(self) -> HttpResponse:
         if self._metrics is None:
@@ -67,6 +68,17 @@ class Pages:
         if isinstance(report, MillraceError):
             return _json(503, {"error": str(report)})
         return _json(200, reports.describe(report))
+
+    async def _show_queues(self, name: str | None, _query: Mapping[str, str]) -> HttpResponse:
+        """How share groups are doing in the partitions that this broker leads: all of them, or one."""
+        if self._metrics is None:
+            return _STARTING
+        found = [queue_document(each) for each in await self._metrics.queues(name)]
+        if name is None:
+            return _json(200, {"queues": found})
+        if not found:
+            return _json(404, {"error": f"no member of a share group {name} fetches here"})
+        return _json(200, found[0])
 
     async def _show_health(self) -> HttpResponse:
         offline = self._directories.offline_reason

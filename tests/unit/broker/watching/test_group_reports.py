@@ -17,6 +17,8 @@ from millrace.groups.lag import Lag, LagReader
 from millrace.groups.machine import GroupMachine
 from millrace.groups.service import Groups
 from millrace.metadata.image import EMPTY
+from millrace.queues.state.commands import StateSummary
+from tests.unit.groups.share_lab import ShareLab
 from tests.unit.groups.streams.topologies import word_count
 from tests.unit.groups.streams_lab import StreamsClient, StreamsLab, settled
 from tests.unit.groups.worlds import NOW_MS, World
@@ -48,6 +50,10 @@ class Clock:
         return NOW_MS
 
 
+async def no_summaries(_group_id: str, _places: object) -> dict[Any, Any]:
+    return {}
+
+
 def reports_of(world: World) -> GroupReports:
     return GroupReports(
         cast("Groups", LocalGroups(world.machine)),
@@ -55,6 +61,7 @@ def reports_of(world: World) -> GroupReports:
         Clock(),
         lambda: EMPTY,
         lambda: {("c", "/h"): NOW_MS - 500},
+        no_summaries,
     )
 
 
@@ -131,6 +138,7 @@ def test_a_streams_group_with_the_partitions_of_its_tasks() -> None:
         Clock(),
         lambda: lab.image,
         dict,
+        no_summaries,
     )
     report = asyncio.run(reports.of("g"))
     assert isinstance(report, GroupReport)
@@ -139,6 +147,35 @@ def test_a_streams_group_with_the_partitions_of_its_tasks() -> None:
     (member,) = found["members"]
     assert member["partitions"] == {"words": [0, 1], "regrouped": [0, 1]}
     assert member["last_heartbeat_ms"] == lab.now_ms
+
+
+def test_a_share_group_with_where_it_begins_and_what_it_has_not_done() -> None:
+    lab = ShareLab()
+    lab.set_topic("t", 3)
+    lab.join("m")
+
+    async def summaries(group_id: str, places: Sequence[Any]) -> dict[Any, Any]:
+        assert group_id == "g"
+        found = [StateSummary(1, 7, 40, 15), StateSummary(1, 7, -1, -1), CoordinatorNotAvailable("away")]
+        return dict(zip(places, found, strict=True))
+
+    reports = GroupReports(
+        cast("Groups", LocalGroups(lab.machine)),
+        cast("LagReader", Lags()),
+        Clock(),
+        lambda: lab.image,
+        dict,
+        summaries,
+    )
+    report = asyncio.run(reports.of("g"))
+    assert isinstance(report, GroupReport)
+    found: dict[str, Any] = reports.describe(report)
+    assert (found["type"], found["lag"], found["lag_ms"]) == ("share", 45, 40)
+    first, *others = found["partitions"]
+    assert (first["committed_offset"], first["lag"], first["member_id"]) == (40, 45, "m")
+    assert [(each["partition"], each["lag"]) for each in others] == [(1, None), (2, None)]
+    (member,) = found["members"]
+    assert member["partitions"] == {"t": [0, 1, 2]}
 
 
 def test_groups_that_are_not_here() -> None:

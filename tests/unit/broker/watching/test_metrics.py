@@ -28,6 +28,7 @@ FIGURES = Figures(
     background_failures={"log-cleaner": 2},
     lanes=[LaneFigures("files", 3, 0.5)],
     groups=GroupFigures({}, {}, [], []),
+    queues=[],
     transactions=transaction_figures((), 0),
     throttles=[],
     listeners=ListenerFigures([], {}, {}, []),

@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from millrace.broker.watching.group_reports import GroupReport, GroupReports
-from millrace.broker.watching.http import HttpResponse
+from millrace.broker.watching.http import CollectionHandler, HttpResponse
 from millrace.broker.watching.metrics import CONTENT_TYPE, BrokerMetrics
 from millrace.broker.watching.pages import Pages
+from millrace.broker.watching.queue_figures import QueueFigures
 from millrace.broker.watching.readiness import Readiness
 from millrace.coordinator.errors import CoordinatorNotAvailable
 from millrace.core.errors import MillraceError
@@ -24,6 +25,9 @@ from tests.unit.log.disks import Disks
 class FakeMetrics:
     async def render(self) -> bytes:
         return b"millrace_topics 1\n"
+
+    async def queues(self, group_id: str | None = None) -> list[QueueFigures]:
+        return [] if group_id == "nobody" else [QueueFigures("workers", {"acquired": 3}, [])]
 
 
 class FakeReports:
@@ -131,3 +135,17 @@ def test_groups_are_listed_described_or_not_there(world: World) -> None:
     assert world.groups("readers") == (200, {"group": "readers", "members": []})
     assert world.groups("nobody") == (404, {"error": "there is no group nobody"})
     assert world.groups("elsewhere") == (503, {"error": "not here"})
+
+
+def test_queues_are_shown_all_and_one_by_one(world: World) -> None:
+    show = world.pages.collections["/v1/queues"]
+    assert asyncio.run(_answer(show, None)).status == 503
+    world.open()
+    queue = {"group": "workers", "counts": {"acquired": 3}, "partitions": []}
+    assert orjson.loads(asyncio.run(_answer(show, None)).body) == {"queues": [queue]}
+    assert orjson.loads(asyncio.run(_answer(show, "workers")).body) == queue
+    assert asyncio.run(_answer(show, "nobody")).status == 404
+
+
+async def _answer(show: CollectionHandler, name: str | None) -> HttpResponse:
+    return await show(name, {})
