@@ -307,10 +307,8 @@ class Connection(asyncio.BufferedProtocol):
                     )
                     self.answer(request, route.handle(context, route.decode(buffer[:stop], body)))
                 if (throttle := self.throttle) is not None and throttle.is_timed:
-                    now, done = self.ticks(), throttle.billed_until  # `handled`, without its calls
-                    throttle.left_s -= now - (started if started > done else done)  # noqa: FURB136
-                    throttle.billed_until = now
-                    if throttle.left_s < 0 or now >= throttle.lease_until:
+                    throttle.left_s = left_s = throttle.left_s - (self.ticks() - started)
+                    if left_s < 0:
                         throttle.is_due = True
                 if self.out.is_congested or self._is_full or len(self._slots) >= SLOTS_MAX:
                     self._pause_reading()

@@ -26,6 +26,7 @@ class Slot:
 
     is_charged: ClassVar[bool] = False
     """Whether quotas are to look at each of its kind; at others they look when a lease has run out."""
+    is_produce: ClassVar[bool] = False
     buffer: memoryview
     """Holds the request for as long as it is being handled."""
 

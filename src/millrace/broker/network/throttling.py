@@ -82,7 +82,6 @@ class ClientThrottle:
         "_fetched",
         "_granted_s",
         "_header_bytes",
-        "_is_quick",
         "_mute",
         "_muted_until",
         "_owed_ms",
@@ -97,7 +96,6 @@ class ClientThrottle:
         "fetch_bytes_max",
         "is_due",
         "is_timed",
-        "lease_until",
         "left_s",
         "user",
     )
@@ -124,7 +122,6 @@ class ClientThrottle:
             (meter.largest_unthrottled for meter in self._fetched), default=None
         )
         """The most that a fetch may ask for; None if there is no bound."""
-        self._is_quick = len(self._produced) < 2
         # With the byte that says that no tagged fields follow, which all but old versions have.
         self._header_bytes = REQUEST_HEAD_SIZE + len(client_id.encode()) + 1
         self.is_timed = bool(self._requests)
@@ -137,8 +134,6 @@ class ClientThrottle:
         self._granted_s = 0.0
         self.left_s = 0.0
         """What is left of the time that may be spent before the meters are looked at again."""
-        self.lease_until = 0.0
-        """In ticks: then the sample of the meters ends, and with it the lease."""
         self.billed_until = 0.0
         self._working_since: float | None = None
         """Since when a coroutine of the connection has the loop; None while none has."""
@@ -150,26 +145,23 @@ class ClientThrottle:
     def charge(self, slot: Slot, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
         """Charge the client with a request that is being answered. Returns the answer, which tells for how
         long it is to be silent, and lets the silence begin."""
+        # Nearly always this is all: there is room for what was produced, and the time is charged with that of
+        # the next requests. As `Meter.has_room` does it, without the call.
+        if not self.is_due and slot.is_produce and (meter := self._produce_meter) is not None:
+            noted = meter.noted + (slot.stop - slot.body + self._header_bytes)  # type: ignore[attr-defined]
+            now_ms = slot.started * 1000  # type: ignore[attr-defined]
+            if noted <= meter.granted and now_ms < meter.sure_until_ms and not slot.is_over:
+                meter.noted = noted
+                meter.last_ms = now_ms
+                return response
+        return self._charge_all(slot, response)
+
+    def _charge_all(self, slot: Slot, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
         if not isinstance(slot, Request) or slot.is_over:
             return response
-        # Nearly always this is all: there is room for what was produced, and the time is charged with that of
-        # the next requests.
         route = slot.route
-        if self.is_due or not self._is_quick or (self.is_timed and not route.is_common):
-            return self._charge_all(slot, response)
-        if route.is_produce and (meter := self._produce_meter) is not None:
-            # As `Meter.has_room` does it, without the call.
-            size_bytes = slot.stop - slot.body + self._header_bytes
-            now_ms = slot.started * 1000
-            if size_bytes > meter.room or now_ms >= meter.sure_until_ms:
-                return self._charge_all(slot, response)
-            meter.room -= size_bytes
-            meter.noted += size_bytes
-            meter.last_ms = now_ms
-        return response
-
-    def _charge_all(self, slot: Request, response: bytes | Sequence[Chunk]) -> bytes | Sequence[Chunk]:
-        route = slot.route
+        if not self.is_due and route.is_common and not (route.is_produce and self._produced):
+            return response
         throttle_ms, quota = self._owed_ms, self._owed_quota
         self._owed_ms = 0
         self.is_due = False
@@ -207,9 +199,15 @@ class ClientThrottle:
         The first bytes after a silence of a whole window always leave, however many they are: a batch that
         is larger than the quota of a window would never reach its consumer else. The silence is longer."""
         ticks_ms = self._connection.ticks() * 1000
-        if self._fetch_meter is not None and self._fetch_meter.has_room(size_bytes, ticks_ms):
-            return False
+        if (meter := self._fetch_meter) is not None:
+            noted = meter.noted + size_bytes
+            if noted <= meter.granted and ticks_ms < meter.sure_until_ms:
+                meter.noted = noted
+                meter.last_ms = ticks_ms
+                return False
         throttle_ms = 0
+        # Its time is charged as well, at the end of each sample at least.
+        self.is_due = self.is_due or self.is_timed
         now_ms = round(ticks_ms)
         for meter in self._fetched:
             throttle_ms = max(throttle_ms, meter.record(size_bytes, now_ms))
@@ -244,7 +242,7 @@ class ClientThrottle:
         now = self._connection.ticks()
         self.left_s -= now - max(since, self.billed_until)
         self.billed_until = now
-        if self.left_s < 0 or now >= self.lease_until:
+        if self.left_s < 0:
             self.is_due = True
 
     def timed(self, work: Awaitable[T]) -> Awaitable[T]:
@@ -265,14 +263,17 @@ class ClientThrottle:
             self.left_s = self._granted_s
             return 0
         # It is answered while it is handled, or in a step of its coroutine, or by somebody else.
-        since = self._working_since if request.has_place else request.started
-        if since is not None:
-            self.handled(since)
+        billed_s = 0.0
+        if not request.has_place:
+            billed_s = self._connection.ticks() - request.started
+            self.left_s -= billed_s
+        elif self._working_since is not None:
+            self.handled(self._working_since)
         throttle_ms = self._settle()
         self.is_due = False
-        meters = self._requests
-        self._granted_s = self.left_s = self._throttling.lease_s(min(meter.room for meter in meters) / 100)
-        self.lease_until = min(meter.sure_until_ms for meter in meters) / 1000
+        self._granted_s = self._throttling.lease_s(min(meter.room for meter in self._requests) / 100)
+        # The connection takes all of the request's time from the lease when it has been handled.
+        self.left_s = self._granted_s + billed_s
         return throttle_ms
 
     def _settle(self) -> int:

@@ -30,16 +30,17 @@ class Meter:
     The rate is judged when it can have come to its bound, and at the end of every sample. In between what is
     recorded is taken from the room that was left, which is the same to the byte and costs less."""
 
-    __slots__ = ("_is_capped", "_rate", "_window", "bound", "last_ms", "noted", "room", "sure_until_ms")
+    __slots__ = ("_is_capped", "_rate", "_window", "bound", "granted", "last_ms", "noted", "sure_until_ms")
 
     def __init__(self, bound: float, *, is_capped: bool, window: Window = KAFKAS_WINDOW) -> None:
         self.bound = bound
         self._is_capped = is_capped
         self._window = window
         self._rate = Rate(window)
-        self.room = 0.0
+        self.granted = 0.0
+        """So much was within the bound when it was judged last."""
         self.noted = 0.0
-        """What was taken from the room and is not yet in the rate, the last of it at `last_ms`."""
+        """What was taken of that and is not yet in the rate, the last of it at `last_ms`."""
         self.last_ms = 0.0
         self.sure_until_ms = 0
 
@@ -50,12 +51,17 @@ class Meter:
 
     def has_room(self, value: float, now_ms: float) -> bool:
         """Whether something is within the bound for sure; if so it is counted."""
-        if value > self.room or now_ms >= self.sure_until_ms:
+        noted = self.noted + value
+        if noted > self.granted or now_ms >= self.sure_until_ms:
             return False
-        self.room -= value
-        self.noted += value
+        self.noted = noted
         self.last_ms = now_ms
         return True
+
+    @property
+    def room(self) -> float:
+        """What is within the bound for sure, until `sure_until_ms`."""
+        return self.granted - self.noted
 
     def record(self, value: float, now_ms: int) -> int:
         """Count something, and return for how many ms the client has to be silent; 0 within the bound."""
@@ -65,7 +71,7 @@ class Meter:
         rate = self._rate
         rate.record(value, now_ms)
         throttle_ms = rate.throttle_ms(self.bound, now_ms)
-        self.room, self.sure_until_ms = rate.room(self.bound, now_ms)
+        self.granted, self.sure_until_ms = rate.room(self.bound, now_ms)
         return bounded_throttle_ms(throttle_ms, self._window) if self._is_capped else throttle_ms
 
     def take_back(self, value: float, now_ms: int) -> None:

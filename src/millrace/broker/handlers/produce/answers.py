@@ -41,6 +41,8 @@ class ProduceAnswer(Request):
 
     __slots__ = ("_appended", "acks", "partition", "timeout_ms", "topic_id")
 
+    is_produce = True
+
     acks: int
     timeout_ms: int
     topic_id: TopicId | None
