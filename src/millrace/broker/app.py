@@ -168,7 +168,16 @@ class Broker:
         upkeep = start_upkeep(ground, storage, joined.disks)
         if services.tenant_storage is not None:
             _ = self.background.keep("tenant-storage", services.tenant_storage.run)
-        open_pages(ground, pages, storage, server, upkeep, joined.neighbours, joined.delayed.delivery)
+        open_pages(
+            ground,
+            pages,
+            storage,
+            server,
+            upkeep,
+            joined.neighbours,
+            joined.delayed.delivery,
+            joined.coordinators.dead_letters,
+        )
         ground.surroundings.on_built()
         bound_ports = await listen(ground, server, logins.by_listener, tls)
         # The broker joins last: from then on clients and other brokers send requests here.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.compat.queues.share_groups import DEADLINE_S, Worker, seen, send, set_group
 from tests.conftest import StartBroker
+from tests.harness.millrace import MillraceProcess
 from tests.harness.process import BrokerProcess
 from tests.harness.topics import create_topic, unique_name
 
@@ -155,7 +156,11 @@ def test_delivery_stops_when_too_much_is_given_up_and_goes_on_later(
     stopped = time.monotonic()
     assert rejected == 10
     assert _is_quiet(worker, 2)
+    figures = cast("MillraceProcess", broker).http("/metrics")[1]
+    assert "\nmillrace_share_stopped_breaker 1.0" in figures
+    assert "share.dlq.breaker.ratio is given up" in broker.output()
     worker.take(1)
+    assert "delivery goes on" in broker.output()
     assert 2.5 < time.monotonic() - stopped < 10
     assert len(_read(broker, letters, 10)) == 10
     worker.close()

@@ -11,6 +11,7 @@ from millrace.broker.assembly.ground import Ground
 from millrace.broker.assembly.serving import Upkeep
 from millrace.broker.assembly.storage import Storage
 from millrace.broker.network.server import Server
+from millrace.broker.queues.dead_letters import DeadLetters
 from millrace.broker.queues.delayed.service import DelayedDelivery
 from millrace.broker.this_process import process_figures
 from millrace.broker.watching import http_security, logs
@@ -21,6 +22,7 @@ from millrace.broker.watching.group_reports import GroupReports
 from millrace.broker.watching.http import Guarded, HttpServer
 from millrace.broker.watching.metrics import BrokerMetrics, MoreFigures, PlainFigures
 from millrace.broker.watching.pages import Pages
+from millrace.broker.watching.queue_metrics import queue_counters, queue_gauges
 from millrace.broker.watching.scrub_metrics import scrub_counters, scrub_gauges
 from millrace.broker.watching.throttle_metrics import throttles_of
 from millrace.groups.lag import LagReader
@@ -80,6 +82,7 @@ def open_pages(
     upkeep: Upkeep,
     neighbours: Neighbours | None,
     delayed: DelayedDelivery,
+    dead_letters: DeadLetters,
 ) -> None:
     """Let all pages tell from now on what there is, and not only how far the start has come."""
     services, surroundings = server.services, ground.surroundings
@@ -104,6 +107,7 @@ def open_pages(
                 services.deduplication.ids_count,
             ),
             **delayed_gauges(delayed.pending_count, delayed.next_due_ms),
+            **queue_gauges(services.shares, dead_letters),
             "millrace_open_files": ("Log files held open.", surroundings.open_file_count()),
         }
 
@@ -117,6 +121,7 @@ def open_pages(
                 services.deduplication.dropped_count,
             ),
             **delayed_counters(delayed.figures),
+            **queue_counters(services.shares, dead_letters),
         }
 
     metrics = BrokerMetrics(

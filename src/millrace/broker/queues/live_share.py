@@ -22,6 +22,7 @@ from millrace.broker.queues.batch_headers import (
     without_aborted,
 )
 from millrace.broker.queues.key_hashes import hashes_of
+from millrace.broker.queues.stops import stop_to_tell, tell_of_stop
 from millrace.coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from millrace.core.errors import MillraceError
 from millrace.core.lanes import Waits
@@ -30,7 +31,7 @@ from millrace.log.errors import OffsetOutOfRange, StorageError
 from millrace.log.partition.aborted_bounds import learn_aborted
 from millrace.queues.share_partition.acknowledging import AckRange
 from millrace.queues.share_partition.acquiring import BatchSpan
-from millrace.queues.share_partition.changes import AcquiredRun, Change, DeadLetter
+from millrace.queues.share_partition.changes import AcquiredRun, Change, DeadLetter, Stop
 from millrace.queues.share_partition.model import (
     AcknowledgeType,
     AcquireMode,
@@ -168,6 +169,9 @@ class Home(Protocol):
     def letters_written(self, share: LiveShare) -> None:
         """No dead letter of it waits any more."""
 
+    def stopped(self, stop: Stop) -> None:
+        """Count that delivery stopped somewhere."""
+
 
 class LiveShare:
     """One share partition of this broker, from the first fetch until somebody else leads it or nobody asks
@@ -183,6 +187,7 @@ class LiveShare:
         "rules",
         "state_epoch",
         "stats",
+        "stop",
         "waiters",
     )
 
@@ -197,6 +202,8 @@ class LiveShare:
         """Why it is not served any more."""
         self.waiters: dict[ShareWaiter, None] = {}
         self.stats = stats
+        self.stop: Stop | None = None
+        """Why nothing is delivered, as it was told last."""
         self._home = home
         self._armed_ms: int | None = None
 
@@ -209,6 +216,7 @@ class LiveShare:
             self._home.give_up(self, letters, is_again=True)
         self._heed_log_start()
         self._watch_clock()
+        self._tell_of_stops()
         self.wake()
 
     def end(self, error: MillraceError) -> None:
@@ -361,6 +369,8 @@ class LiveShare:
             return change
         self.stats.count_acks(ranges)
         self._watch_clock()
+        if rules.settings.breaker_ratio:
+            self._tell_of_stops()
         return self._carry_out(change)
 
     def release(self, member_id: str, *, in_order: bool) -> None:
@@ -371,12 +381,14 @@ class LiveShare:
             self._carry_out(rules.release_member(member_id, self._home.now_ms(), in_order=in_order))
             self.stats.returned += before - rules.acquired_count
             self._watch_clock()
+            self._tell_of_stops()
 
     def dead_letter_written(self, first: int, last: int) -> None:
         rules = self.rules
         if rules is not None and self.error is None:
             self.stats.dead_lettered += last - first + 1
             self._carry_out(rules.dead_letter_written(first, last))
+            self._tell_of_stops()
             if not rules.archiving_count:
                 self._home.letters_written(self)
 
@@ -391,10 +403,12 @@ class LiveShare:
             self._carry_out(rules.expire(self._home.now_ms()))
             self.stats.lock_timeouts += max(before - rules.acquired_count, 0)
             self._watch_clock()
+            self._tell_of_stops()
 
     def settings_changed(self) -> None:
         """Other limits may let more through, or sooner."""
         self._watch_clock()
+        self._tell_of_stops()
         self.wake()
 
     def _watch_clock(self) -> None:
@@ -403,6 +417,17 @@ class LiveShare:
         if deadline_ms is not None and (self._armed_ms is None or deadline_ms < self._armed_ms):
             self._armed_ms = deadline_ms
             self._home.arm(self, deadline_ms)
+
+    def _tell_of_stops(self) -> None:
+        """Say in the log that delivery stops, why, and when it goes on."""
+        rules = self.rules
+        assert rules is not None, self.key
+        stop = stop_to_tell(rules, self.stop, self._home.now_ms())
+        if stop is not self.stop:
+            self.stop = stop
+            tell_of_stop(self.key.group_id, self.partition, rules, stop)
+            if stop is not None:
+                self._home.stopped(stop)
 
     # Waiting.
 
@@ -487,6 +512,7 @@ class LiveShare:
         token, delta, letters, wakes = change
         if letters:
             self._home.give_up(self, letters)
+            self._tell_of_stops()
         if wakes and self.waiters:
             self.wake()
         if delta is None:

@@ -18,6 +18,7 @@ from millrace.coordinator.timers import Timers
 from millrace.core.durations import iso_duration_ms
 from millrace.core.errors import MillraceError
 from millrace.queues.errors import InvalidRecordState
+from millrace.queues.share_partition.changes import Stop
 from millrace.queues.share_partition.model import RecordState, ShareKey, StoredState
 from millrace.queues.share_partition.partition import SharePartition
 
@@ -61,6 +62,8 @@ class SharePartitions:
         """By group; they stay while the group has share partitions here."""
         self.write_dead_letters: GiveUp | None = None
         """Set by whoever writes them. Without, they wait."""
+        self.stop_counts: dict[Stop, int] = dict.fromkeys(Stop, 0)
+        """How often delivery stopped for which reason."""
         self._clock = clock
         self._chance = chance
         self._start_task = start_task
@@ -254,6 +257,9 @@ class SharePartitions:
     def letters_written(self, share: LiveShare) -> None:
         if not self.sessions.has_members(share.key.group_id):
             self.fenced(share, ShareFenced(share.key, "its group has no session here"))
+
+    def stopped(self, stop: Stop) -> None:
+        self.stop_counts[stop] += 1
 
 
 def _expire(share: object) -> None:

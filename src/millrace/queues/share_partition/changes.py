@@ -16,6 +16,17 @@ class DeadLetterCause(Enum):
     EXPIRED = "expired"
 
 
+class Stop(Enum):
+    """Why nobody is given anything of a share partition."""
+
+    PAUSED = "paused"
+    """The group's settings say so."""
+    BREAKER = "breaker"
+    """Too many deliveries ended as dead letters."""
+    DEAD_LETTERS = "dead letters"
+    """Too many dead letters wait to be written."""
+
+
 class DeadLetter(NamedTuple):
     """Records that are to be copied to the dead-letter topic, and are archived once the copy is committed."""
 

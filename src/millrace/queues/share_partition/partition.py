@@ -37,6 +37,7 @@ from millrace.queues.share_partition.changes import (
     Change,
     DeadLetter,
     DeadLetterCause,
+    Stop,
 )
 from millrace.queues.share_partition.endings import Endings, given_back
 from millrace.queues.share_partition.key_order import KEYED_RECORDS_MAX, KeyOrder
@@ -131,12 +132,16 @@ class SharePartition:
             if mark.state is _ARCHIVING and not mark.token
         )
 
+    def stop(self, now_ms: int) -> Stop | None:
+        """Why nobody is given anything; None if delivery goes on."""
+        if self.settings.is_paused:
+            return Stop.PAUSED
+        if self._breaker is not None and self._breaker.open_until_ms > now_ms:
+            return Stop.BREAKER
+        return Stop.DEAD_LETTERS if self._window.archiving >= ARCHIVING_MAX else None
+
     def is_delivering(self, now_ms: int) -> bool:
-        """Whether anybody is given anything: not while the group is paused, the breaker is open, or too many
-        dead letters wait."""
-        if self.settings.is_paused or self._window.archiving >= ARCHIVING_MAX:
-            return False
-        return self._breaker is None or self._breaker.open_until_ms <= now_ms
+        return self.stop(now_ms) is None
 
     def candidates(
         self, member_id: str, now_ms: int, *, limit_offset: int, records_max: int, waiting: int = 0
@@ -410,7 +415,7 @@ class SharePartition:
 
     def _room(self, member_id: str, records_max: int, now_ms: int, waiting: int) -> int:
         """How many records a member may be given."""
-        if not self.is_delivering(now_ms):
+        if self.stop(now_ms) is not None:
             return 0
         settings, window = self.settings, self._window
         room = min(records_max, settings.record_locks_max - window.acquired)

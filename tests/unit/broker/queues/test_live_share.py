@@ -25,8 +25,9 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.queues.settings import ShareSettings
 from millrace.queues.share_partition.acknowledging import AckRange
-from millrace.queues.share_partition.changes import AcquiredRun, DeadLetter
-from millrace.queues.share_partition.model import AcknowledgeType, Delta, ShareKey, StoredState
+from millrace.queues.share_partition.acquiring import BatchSpan
+from millrace.queues.share_partition.changes import AcquiredRun, DeadLetter, Stop
+from millrace.queues.share_partition.model import AcknowledgeType, AcquireMode, Delta, ShareKey, StoredState
 from millrace.queues.share_partition.partition import SharePartition
 from millrace.queues.state.errors import LeaderEpochFenced, StateEpochFenced, UnknownSharePartition
 from millrace.wire.share_codec import AckBatch
@@ -130,6 +131,7 @@ class Home:
         self.armed: list[int] = []
         self.ended: list[MillraceError] = []
         self.letters: list[DeadLetter] = []
+        self.stops: list[Stop] = []
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -146,6 +148,9 @@ class Home:
 
     def letters_written(self, _share: LiveShare) -> None:
         self.letters.clear()
+
+    def stopped(self, stop: Stop) -> None:
+        self.stops.append(stop)
 
 
 class Waiter:
@@ -245,6 +250,31 @@ def test_a_look_ends_although_nothing_is_left_of_what_it_is_offered(monkeypatch:
     monkeypatch.setattr(LiveShare, "_archive", lambda _share, _missing: None)
     assert live(Home()).look("m", records_max=1, bytes_max=1) is None
     assert len(looks) == live_share.LOOKS_MAX + 1
+
+
+def test_it_is_counted_once_that_delivery_stops(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    home = Home()
+    share = live(home, ShareSettings(breaker_ratio=0.5, breaker_window_ms=1_000))
+    assert share.rules is not None
+    span = BatchSpan(0, 9, home.time_ms)
+    share.rules.acquire(
+        "m",
+        [span],
+        ranges=[(0, 9)],
+        records_max=10,
+        batch_size=10,
+        mode=AcquireMode.BATCH_OPTIMIZED,
+        now_ms=home.time_ms,
+    )
+    share.acknowledge("m", [AckBatch(0, 8, b"\3")])
+    assert (home.stops, share.stop) == ([], None)
+    share.acknowledge("m", [AckBatch(9, 9, b"\3")])
+    assert (home.stops, share.stop) == ([Stop.BREAKER], Stop.BREAKER)
+    home.time_ms += 1_000
+    share.expire()
+    assert (home.stops, share.stop) == ([Stop.BREAKER], None)
+    assert ["stops for" in line or "goes on" in line for line in caplog.messages] == [True, True]
 
 
 def test_acknowledgements_while_the_state_is_read_are_refused() -> None:
