@@ -34,6 +34,7 @@ _INT32: Final = struct.Struct(">i")
 _RANGE: Final = struct.Struct(">qq")
 _ACQUIRED: Final = struct.Struct(">qqhb")
 _FETCH_RESPONSE: Final = struct.Struct(">ih")
+_EMPTY_FETCH: Final = struct.Struct(">iibihbibbb")
 _PARTITION: Final = struct.Struct(">ih")
 _INT16: Final = struct.Struct(">h")
 _LEADER: Final = struct.Struct(">iib")
@@ -322,6 +323,12 @@ def fetch_frame(
     assert isinstance(first, bytes), first
     chunks[0] = FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id, 0) + first
     return chunks
+
+
+def empty_fetch_frame(correlation_id: int, lock_ms: int) -> bytes:
+    """The whole frame of an answer to a ShareFetch that has nothing to tell. Members that have nothing to do
+    get little else."""
+    return _EMPTY_FETCH.pack(_EMPTY_FETCH.size - 4, correlation_id, 0, 0, 0, 0, lock_ms, 1, 1, 0)
 
 
 def acknowledge_frame(

@@ -99,3 +99,8 @@ def test_a_name_that_is_no_text_is_refused() -> None:
     data = memoryview(bytes(acks(1)).replace(b"\2m", b"\2\xff"))
     with pytest.raises(MalformedRequest, match="not UTF-8"):
         share_codec.decode_acknowledge(data, 0, len(data), 1)
+
+
+def test_an_answer_that_tells_nothing_is_the_same_in_short() -> None:
+    (frame,) = share_codec.fetch_frame(7, (), lock_ms=30_000)
+    assert share_codec.empty_fetch_frame(7, 30_000) == frame

@@ -228,6 +228,12 @@ class LiveShare:
             waiter.wake()
 
     @property
+    def is_served(self) -> bool:
+        """Whether this broker still speaks for it."""
+        partition = self.partition
+        return self.error is None and partition.is_leader and partition.leader_epoch == self.leader_epoch
+
+    @property
     def limit_offset(self) -> int:
         """Up to where the group may read."""
         rules = self.rules

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId
 from millrace.core.limits import REQUEST_PARTITIONS_MAX
+
+if TYPE_CHECKING:
+    from millrace.broker.queues.live_share import LiveShare
 
 INITIAL_EPOCH: Final = 0
 """Asks for a new session."""
@@ -69,12 +72,14 @@ class TooManySharePartitions(MillraceError):
 class ShareTarget:
     """One partition of a session."""
 
-    __slots__ = ("key", "told_error")
+    __slots__ = ("key", "share", "told_error")
 
     def __init__(self, key: TargetKey) -> None:
         self.key = key
         self.told_error = 0
         """The error that the member was last told of it."""
+        self.share: LiveShare | None = None
+        """Who served it last, which may be over by now."""
 
 
 class Waiting(Protocol):

@@ -29,7 +29,7 @@ from millrace.queues.share_partition.model import AcquireMode, ShareKey
 from millrace.security.acls.binding import Operation
 from millrace.wire.error_codes import ErrorCode
 from millrace.wire.fetch_codec import Slice
-from millrace.wire.share_codec import PartitionResult, ShareFetchRequest, fetch_frame
+from millrace.wire.share_codec import PartitionResult, ShareFetchRequest, empty_fetch_frame, fetch_frame
 
 if TYPE_CHECKING:
     from millrace.broker.network.requests import Request
@@ -60,6 +60,7 @@ class ShareFetch:
         "_bytes_max",
         "_connection",
         "_deadline",
+        "_found_nothing",
         "_is_last",
         "_is_waiting",
         "_is_woken",
@@ -84,6 +85,8 @@ class ShareFetch:
         self._taken: dict[ShareTarget, Taken] = {}
         self._is_waiting = False
         self._is_woken = False
+        self._found_nothing = False
+        """Whether it would find nothing if it looked again: it would have been woken."""
         self._is_last = False
         """Whether it waits no more: its time has passed."""
         self._deadline: float | None = None
@@ -130,6 +133,10 @@ class ShareFetch:
     def _place(self, target: ShareTarget) -> _Place:
         topic_id, index = target.key
         services, decisions = self._services, self._connection.decisions
+        known = target.share
+        if known is not None and known.is_served and not decisions.is_restricted:
+            known.partition.stats.fetches += 1
+            return _Place(target, known)
         topic = services.metadata.image.topics_by_id.get(topic_id)
         if topic is None:
             return _Place(target, None, _refused(ErrorCode.UNKNOWN_TOPIC_ID))
@@ -143,7 +150,8 @@ class ShareFetch:
             return _Place(target, None, _refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         partition.stats.fetches += 1
         key = ShareKey(self._session.group_id, topic_id, index)
-        return _Place(target, services.shares.open(key, partition))
+        target.share = services.shares.open(key, partition)
+        return _Place(target, target.share)
 
     # Looking and acquiring.
 
@@ -161,6 +169,7 @@ class ShareFetch:
                 # A thread has to read something first.
                 return
             size_bytes = sum([look.found.size_bytes for _, _, look in looks])
+            self._found_nothing = not looks
             if size_bytes == 0 or (size_bytes < self._min_bytes and not self._is_last):
                 break
             throttle = self._connection.throttle
@@ -297,6 +306,7 @@ class ShareFetch:
 
     def wake(self) -> None:
         """There may be something to acquire."""
+        self._found_nothing = False
         if not self._is_woken:
             self._is_woken = True
             self._services.wakeups.add(self._look_again)
@@ -344,7 +354,10 @@ class ShareFetch:
         """Its time has passed."""
         if self._is_waiting:
             self._is_last = True
-            self._attempt()
+            if self._found_nothing and not self._answer.is_over:
+                self._finish()
+            else:
+                self._attempt()
 
     def _stop_waiting(self) -> None:
         if not self._is_waiting:
@@ -377,6 +390,9 @@ class ShareFetch:
         lock_ms = shares.settings_of(session.group_id).lock_duration_ms
         if request.session_epoch == FINAL_EPOCH:
             shares.end_session(session, in_order=True)
+        elif self._has_nothing_to_tell():
+            self._leave([empty_fetch_frame(self._answer.correlation_id, lock_ms)])
+            return
         results = self._results()
         connection = self._connection
         frame = fetch_frame(
@@ -396,6 +412,11 @@ class ShareFetch:
     async def _warm_and_leave(self, cold: list[LogSlice], frame: list[bytes | Slice]) -> None:
         await warm_all(self._services.log_directories.volume, cold)
         self._leave(frame)
+
+    def _has_nothing_to_tell(self) -> bool:
+        if self._taken or self._acks.outcomes:
+            return False
+        return not [1 for target, share, _ in self._places if share is None or target.told_error]
 
     def _results(self) -> list[tuple[TopicId, PartitionResult]]:
         """What is told of each partition: what it has given, errors, and what became of acknowledgements."""
