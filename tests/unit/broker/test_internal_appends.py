@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -217,6 +218,7 @@ def codes_of(broker: Broker, topic: str) -> list[int]:
 
 
 def test_brokers_write_to_the_store_of_delayed_messages_and_to_no_coordinators_topic(broker: Broker) -> None:
+    broker.services.replica_sessions = cast("Any", SimpleNamespace())
     broker.create_topic("__delayed_messages")
     broker.create_topic("__consumer_offsets")
     broker.create_topic("orders")
@@ -225,10 +227,21 @@ def test_brokers_write_to_the_store_of_delayed_messages_and_to_no_coordinators_t
     assert codes_of(broker, "__consumer_offsets") == [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
+def test_nobody_is_taken_for_a_broker_where_there_is_no_other_or_on_the_clients_listener(
+    broker: Broker,
+) -> None:
+    broker.create_topic("__delayed_messages")
+    assert codes_of(broker, "__delayed_messages") == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    broker.services.replica_sessions = cast("Any", SimpleNamespace())
+    broker.services.settings = replace(broker.services.settings, listener_between_brokers="BROKERS")
+    assert codes_of(broker, "__delayed_messages") == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
 def test_where_permissions_are_checked_only_brokers_append_so(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data", RESTRICTED)
     broker.start()
     try:
+        broker.services.replica_sessions = cast("Any", SimpleNamespace())
         broker.create_topic("__delayed_messages")
         assert codes_of(broker, "__delayed_messages") == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
     finally:

@@ -270,6 +270,7 @@ def request_settings(config: BrokerConfig) -> RequestSettings:
         creates_topics=config.boolean("auto.create.topics.enable"),
         described_partitions_max=config.integer("max.request.partition.size.limit"),
         reads_from_followers=config.optional_text("replica.selector.class") is not None,
+        listener_between_brokers=config.listener_between_brokers or config.listeners[0].name,
         dedup_ids_max=config.integer("dedup.memory.bytes") // ID_BYTES,
     )
 

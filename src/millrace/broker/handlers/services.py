@@ -62,6 +62,8 @@ class RequestSettings:
     """The bound on one answer to DescribeTopicPartitions."""
     reads_from_followers: bool
     """Whether consumers are sent to a follower in their rack."""
+    listener_between_brokers: str
+    """The name of the listener on which the other brokers come."""
     dedup_ids_max: int
     """How many ids of records are remembered for all topics that store each id once."""
 

@@ -52,7 +52,7 @@ def produce_to_several(
     """Serve any request that was decoded; its `acks` and `timeout_ms` are set."""
     services = request.connection.services
     if transactional_id == BETWEEN_BROKERS:
-        if request.connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION):
+        if _may_be_a_broker(request.connection):
             _finish(request, _Appends(request, None, is_from_broker=True), topics, now_ms)
         else:
             _refuse_all(request, topics, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -76,6 +76,18 @@ def produce_to_several(
             request.connection.run_ordered(appends.begin_after(waits, copied(topics)))
             return
     _finish(request, _Appends(request, gate), topics, now_ms)
+
+
+def _may_be_a_broker(connection: Connection) -> bool:
+    """Whether the words of a broker are to be believed. One that has no others believes nobody; the others
+    come on their own listener, with the permission of brokers. Where clients share that listener and
+    permissions are off, nothing tells them from brokers: `docs/queues.md` says so."""
+    services = connection.services
+    return (
+        services.replica_sessions is not None
+        and connection.endpoint.listener == services.settings.listener_between_brokers
+        and connection.decisions.allows_on_cluster(Operation.CLUSTER_ACTION)
+    )
 
 
 def _finish(request: ProduceAnswer, appends: _Appends, topics: Sequence[TopicRecords], now_ms: int) -> None:
