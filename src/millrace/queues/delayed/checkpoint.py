@@ -10,13 +10,12 @@ from crc32c import crc32c
 
 from millrace.queues.delayed.state import StoreState
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _HEAD: Final = struct.Struct(">hI")
 _FIXED: Final = struct.Struct(">qqqqI")
 _COUNT: Final = struct.Struct(">I")
 _PAIR: Final = struct.Struct(">qq")
-_CANCELLED: Final = struct.Struct(">Qq")
 _FILE: Final = struct.Struct(">BqI")
 
 
@@ -49,13 +48,9 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             checkpoint.last_batch_crc,
         )
     ]
-    for pairs, row in (
-        (state.counts, _PAIR),
-        (state.open_intents, _PAIR),
-        (state.cancelled, _CANCELLED),
-    ):
+    for pairs in (state.counts, state.open_intents):
         parts.append(_COUNT.pack(len(pairs)))
-        parts += [row.pack(key, value) for key, value in pairs.items()]
+        parts += [_PAIR.pack(key, value) for key, value in pairs.items()]
     parts.append(_COUNT.pack(len(checkpoint.files)))
     for name, size_bytes, crc in checkpoint.files:
         parts += [_FILE.pack(len(name), size_bytes, crc), name.encode()]
@@ -75,15 +70,11 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
     state = StoreState(next_offset)
     state.first_offset = first_offset
     position = _FIXED.size
-    for pairs, row in (
-        (state.counts, _PAIR),
-        (state.open_intents, _PAIR),
-        (state.cancelled, _CANCELLED),
-    ):
+    for pairs in (state.counts, state.open_intents):
         (count,) = _COUNT.unpack_from(body, position)
         position += _COUNT.size
-        end = position + count * row.size
-        pairs.update(row.iter_unpack(body[position:end]))
+        end = position + count * _PAIR.size
+        pairs.update(_PAIR.iter_unpack(body[position:end]))
         position = end
     state.pending_count = sum(state.counts.values())
     (count,) = _COUNT.unpack_from(body, position)

@@ -6,6 +6,7 @@
       h489800        the same for one hour, for what is more than a day away
       m29384755.done store offsets (8 bytes) of its entries that are not pending any more
       r3             hashes (8 bytes) of the ids that came lately
+      c3             hashes of ids that were cancelled, and where (16 bytes)
 
 Files only grow, and hold as much as the checkpoint says; what is behind that was written before a crash, and
 is written again. Sums in the checkpoint find damage. Then, or when there is no index, whoever asks is told
@@ -26,6 +27,7 @@ from crc32c import crc32c
 from millrace.core.errors import MillraceError
 from millrace.log.disk.volume import Volume
 from millrace.log.errors import FileMissing
+from millrace.queues.delayed.cancellations import GENERATION_MAX
 from millrace.queues.delayed.checkpoint import Checkpoint, FileSum, decode_checkpoint, encode_checkpoint
 from millrace.queues.delayed.codec import Entry
 from millrace.queues.delayed.state import StoreState
@@ -45,6 +47,7 @@ RECENT_MAX: Final = 262_144
 _CHECKPOINT: Final = "checkpoint"
 _DONE: Final = ".done"
 _OFFSET: Final = struct.Struct(">q")
+_CANCELLED: Final = struct.Struct(">Qq")
 
 
 class IndexDamaged(MillraceError):
@@ -121,6 +124,8 @@ class DelayIndex:
         self.last_batch = Place(-1, 0)
         self._recent = [_File("r0")]
         self._recent_ids = [array("Q")]
+        self._cancelled: dict[int, _File] = {}
+        """Files of cancellations, by the store offset of the last one in each."""
         self._buffered_bytes = 0
         self._removed: list[str] = []
         """Files that no checkpoint will name again."""
@@ -158,6 +163,8 @@ class DelayIndex:
             file = _File(name, size_bytes, crc)
             if name[0] == "r":
                 recent.append(file)
+            elif name[0] == "c":
+                self._take_over_cancelled(file)
             else:
                 slot = self._slot(name.removesuffix(_DONE))
                 if name.endswith(_DONE):
@@ -169,6 +176,14 @@ class DelayIndex:
             # In this machine's order of bytes: an index is never carried to another one.
             self._recent_ids = [array("Q", self._read_from(file, 0, file.size_bytes)) for file in recent]
 
+    def _take_over_cancelled(self, file: _File) -> None:
+        self._check(file)
+        last_offset = 0
+        for key, offset in _CANCELLED.iter_unpack(self._read_from(file, 0, file.size_bytes)):
+            self.state.cancelled.restore(key, offset)
+            last_offset = offset
+        self._cancelled[last_offset] = file
+
     def begin_again(self, log_start_offset: int) -> None:
         """Throw away what is there: all that the log holds will be added from its start on."""
         self._volume.remove_tree(self.path)
@@ -179,6 +194,7 @@ class DelayIndex:
         self.last_batch = Place(-1, 0)
         self._recent = [_File("r0")]
         self._recent_ids = [array("Q")]
+        self._cancelled = {}
         self._buffered_bytes = 0
         self._removed = []
         self.checkpoint_offset = log_start_offset
@@ -206,7 +222,10 @@ class DelayIndex:
         remembered, state.remembered = state.remembered, []
         if remembered:
             self._remember(remembered)
-        self._buffered_bytes += 16 * len(added) + 8 * (len(settled) + len(remembered))
+        cancelled, state.cancelled.added = state.cancelled.added, []
+        for row in cancelled:
+            self._cancel(*row)
+        self._buffered_bytes += 16 * (len(added) + len(cancelled)) + 8 * (len(settled) + len(remembered))
         return added
 
     @property
@@ -229,6 +248,11 @@ class DelayIndex:
             self._removed += [file.name for file in self._recent[:-2]]
             del self._recent[:-2], self._recent_ids[:-2]
         kept += self._recent
+        needed = self.state.needed_offset
+        for last_offset in [each for each in self._cancelled if each < needed]:
+            file = self._cancelled.pop(last_offset)
+            self._removed += [file.name] if file.size_bytes else []
+        kept += self._cancelled.values()
         for file in kept:
             self._write(file)
         self._buffered_bytes = 0
@@ -357,6 +381,16 @@ class DelayIndex:
             self._recent_ids.append(ids)
         ids.extend(keys)
         file.buffer += array("Q", keys).tobytes()
+
+    def _cancel(self, key: int, offset: int) -> None:
+        """Enter a cancellation into the last file, which from now on ends with it."""
+        last_offset = max(self._cancelled, default=-1)
+        file = self._cancelled.pop(last_offset, None) or _File("c0")
+        if file.size_bytes + len(file.buffer) >= _CANCELLED.size * GENERATION_MAX:
+            self._cancelled[last_offset] = file
+            file = _File(f"c{int(file.name[1:]) + 1}")
+        file.buffer += _CANCELLED.pack(key, offset)
+        self._cancelled[offset] = file
 
     def _write(self, file: _File) -> None:
         """Append what is buffered."""

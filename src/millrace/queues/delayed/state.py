@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from millrace.queues.delayed.cancellations import Cancellations
 from millrace.queues.delayed.codec import (
     MOVED,
     NOT_MOVED,
@@ -41,8 +42,7 @@ class StoreState:
         self.pending_count = 0
         self.open_intents: dict[int, int] = {}
         """By the store offset of an intent that may not be carried out yet: from where it needs the log."""
-        self.cancelled: dict[int, int] = {}
-        """By the hash of an id: up to which store offset its messages are not to be delivered."""
+        self.cancelled = Cancellations()
         self.added: list[Entry] = []
         """What the index has to take in; whoever does empties the list."""
         self.settled: list[Entry] = []
@@ -74,7 +74,7 @@ class StoreState:
     def is_cancelled(self, stored: StoredMessage, offset: int) -> bool:
         """Whether the message at this offset was cancelled or replaced since it was stored first."""
         first_offset = offset if stored.first_offset == NOT_MOVED else stored.first_offset
-        return self.cancelled.get(id_hash(stored.id), -1) > first_offset
+        return self.cancelled.get(id_hash(stored.id)) > first_offset
 
     @property
     def needed_offset(self) -> int:
@@ -86,9 +86,7 @@ class StoreState:
 
     def forget_old_cancellations(self) -> None:
         """A cancellation counts for what was stored before it; of that nothing is left."""
-        needed = self.needed_offset
-        for key in [key for key, offset in self.cancelled.items() if offset < needed]:
-            del self.cancelled[key]
+        self.cancelled.forget_before(self.needed_offset)
 
     def _store(self, offset: int, stored: StoredMessage, is_recent: Callable[[int], bool]) -> None:
         if stored.replaces >= 0:
@@ -107,7 +105,7 @@ class StoreState:
         self.added.append((stored.due_ms, offset))
 
     def _cancel(self, message_id: MessageId, offset: int) -> None:
-        self.cancelled[id_hash(message_id)] = offset
+        self.cancelled.add(id_hash(message_id), offset)
 
     def _settle(self, entries: tuple[Entry, ...]) -> None:
         for entry in entries:

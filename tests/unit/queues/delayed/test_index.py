@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from millrace.queues.delayed.codec import Entry, Settled
+from millrace.queues.delayed import index as index_module
+from millrace.queues.delayed.codec import Cancelled, Entry, MessageId, Settled
 from millrace.queues.delayed.index import DAY_MS, HOUR_MS, MINUTE_MS, DelayIndex, IndexDamaged, Place
 from millrace.sim.volume import SimVolume
-from tests.unit.queues.delayed.messages import record, stored
+from tests.unit.queues.delayed.messages import TOPIC_ID, record, stored
 
 NOW_MS = 1_700_000_000_000
 DIRECTORY = "/data/__delayed_messages-0"
@@ -162,3 +163,48 @@ def test_files_that_no_checkpoint_names_are_removed(volume: SimVolume) -> None:
     volume.file(f"{index.path}/m5", create=True).write_at(0, b"x" * 16)
     DelayIndex(volume, DIRECTORY).open()
     assert not volume.exists(f"{index.path}/m5")
+
+
+def cancel(index: DelayIndex, offsets: Iterable[int]) -> None:
+    state = index.state
+    for offset in offsets:
+        state.apply(state.next_offset, Cancelled(MessageId(TOPIC_ID, 0, offset)), index.is_recent)
+        state.next_offset += 1
+    index.take_in(NOW_MS, Place(state.next_offset - 1, 1))
+
+
+def cancellation_files(volume: SimVolume, index: DelayIndex) -> list[str]:
+    return sorted(each.name for each in volume.list_directory(index.path) if each.name[0] == "c")
+
+
+def test_cancellations_are_appended_to_files_and_known_after_a_restart(
+    volume: SimVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "GENERATION_MAX", 4)
+    index = new_index(volume)
+    added = store(index, [NOW_MS + HOUR_MS + n for n in range(9)])
+    cancel(index, range(3))
+    index.save()
+    cancel(index, range(3, 6))
+    index.save()
+    cancel(index, [6])
+    assert cancellation_files(volume, index) == ["c0", "c1", "checkpoint"]
+    again = DelayIndex(volume, DIRECTORY)
+    again.open()
+    known = [again.state.is_cancelled(stored(record(offset)), offset) for offset in range(9)]
+    assert known == [True] * 6 + [False] * 3
+    # Nothing is left of what was stored before them.
+    settle(again, added)
+    again.save()
+    assert cancellation_files(volume, again) == ["checkpoint"]
+    assert len(again.state.cancelled) == 0
+
+
+def test_damaged_cancellations_are_not_believed(volume: SimVolume) -> None:
+    index = new_index(volume)
+    store(index, [NOW_MS + HOUR_MS])
+    cancel(index, [0])
+    index.save()
+    volume.file(f"{index.path}/c0").write_at(3, b"x")
+    with pytest.raises(IndexDamaged, match="c0 has a wrong checksum"):
+        DelayIndex(volume, DIRECTORY).open()
