@@ -101,8 +101,6 @@ def _answer(answer: Request, acks: Acknowledgements, group_id: str, ending: Shar
     )
     route.stats.record(connection.ticks() - answer.started)
     answer.complete(frame)
-    # Who waits for each acknowledgement fetches the next record at once.
-    services.lookout.expect_more(connection.loop)
 
 
 def _refuse(answer: Request, refused: Refusal) -> None:
