@@ -3,6 +3,9 @@
 Start as many workers as you like, up to the number of partitions. Steps: assigned, received, done,
 committed, leaving. A worker that dies is replaced by the others after its session time-out, and what it had
 not committed is done again. A worker that ends in order hands over at once, and nothing is done again.
+
+This is a consumer group: jobs keep the order of their partition, and a slow one holds up those behind it. For
+jobs that need no order, take unequal time or fail one by one, share_work_queue.py is the better queue.
 """
 
 from __future__ import annotations
