@@ -100,6 +100,12 @@ BESIDE_AN_ELECTION: Final = (
     # What else a broker does when a connection breaks, or when it hears of a new image.
     "broker/assembly/quotas.py:_sharers",
     "metadata/security/delegation_tokens.py:DelegationTokens._follow",
+    # Queues look whether a partition of theirs is concerned; none is in this way.
+    "queues/state/service.py:ShareState._image_changed",
+    "broker/queues/dead_letters.py:DeadLetters.metadata_changed",
+    "broker/queues/delayed/service.py:DelayedDelivery.partition_changed",
+    "broker/queues/share_partitions.py:SharePartitions.leadership_changed",
+    "broker/queues/share_partitions.py:SharePartitions.metadata_changed",
     "broker/replication/fetcher.py:LeaderFetcher._answered",
     "broker/replication/fetcher.py:LeaderFetcher._connect",
     "broker/replication/fetcher.py:LeaderFetcher._reset",
