@@ -30,6 +30,7 @@ from millrace.core.errors import MillraceError
 from millrace.log.partition.appending import Appended
 from millrace.metadata.topic_names import DELAYED_TOPIC, INTERNAL_TOPICS
 from millrace.queues.delayed.model import DelayedStoreAbsent
+from millrace.replica.partition import NotLeader
 from millrace.security.acls.binding import Operation
 from millrace.wire.batch_header import read_header
 from millrace.wire.error_codes import ErrorCode
@@ -290,9 +291,21 @@ class _Appends:
         if not records or store is None:
             part.let_go(None)
             return
-        stored = store.add(records)
-        if self._acks:
-            stored.add_done_callback(partial(_stored, part))
+
+        def committed(is_there: bool) -> None:
+            if is_there:
+                stored = store.add(records)
+                if self._acks:
+                    stored.add_done_callback(partial(_stored, part))
+            elif self._acks:
+                part.let_go(NotLeader(partition.topic_partition, leader_id=partition.leader_id))
+
+        # Not before: a batch that the next leader does not have is appended anew when it is sent again. Its
+        # records, which are no repetition for that leader, would be stored twice.
+        if partition.log.high_watermark > appended.last_offset:
+            committed(True)
+        else:
+            partition.waiting_produces.add(appended.last_offset + 1, committed)
 
     def finish(self) -> None:
         """Everything is appended."""
