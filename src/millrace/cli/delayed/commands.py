@@ -63,7 +63,7 @@ def list_delayed(
             and (end_ms is None or stored.due_ms < end_ms)
         )
 
-    found = reading.read_store(broker, is_wanted)
+    found = reading.read_first(broker, is_wanted, limit)
     rows = []
     for stored in found.messages[:limit]:
         # A topic that was deleted has no name; what waits for it will be dropped.
@@ -168,8 +168,8 @@ def status(metrics_url: str | None, as_json: bool, **address: Any) -> None:
     told = figures.status_at(urls) if urls else None
     document: dict[str, Any]
     if told is None:
-        found = reading.read_store(broker, lambda _: True, kept_max=1)
-        due_ms = found.messages[0].due_ms if found.messages else found.complete_before_ms
+        found = reading.read_first(broker, lambda _: True, 1)
+        due_ms = found.messages[0].due_ms if found.messages else None
         document = {"pending": found.pending_count, "next_due_ms": due_ms}
     else:
         document = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -163,6 +164,24 @@ def read_store(address: BrokerAddress, wanted: Wanted, *, kept_max: int = KEPT_M
     messages = [each for each in messages if end_ms is None or each.due_ms < end_ms]
     messages.sort(key=lambda each: (each.due_ms, each.id))
     return Found(messages, sum(each.pending_count for each in read.values()), end_ms)
+
+
+def read_first(address: BrokerAddress, wanted: Wanted, limit: int) -> Found:
+    """At least so many of those that are due first, if there are as many. Where many were stored that are
+    delivered by now, they have pushed out others that wait: these are read in another pass."""
+    found = read_store(address, wanted)
+    while len(found.messages) < limit and (from_ms := found.complete_before_ms) is not None:
+        more = read_store(address, partial(_is_wanted_from, wanted, from_ms))
+        messages = [*found.messages, *more.messages]
+        found = Found(messages, more.pending_count, more.complete_before_ms)
+        if more.complete_before_ms == from_ms:
+            # More than fit are due at the same moment.
+            break
+    return found
+
+
+def _is_wanted_from(wanted: Wanted, from_ms: int, stored: StoredMessage) -> bool:
+    return stored.due_ms >= from_ms and wanted(stored)
 
 
 def _ends(

@@ -29,6 +29,7 @@ class World:
         self.failures: list[str] = []
         monkeypatch.setattr(reading, "topic_names", lambda _: {TOPIC_ID: "reminders"})
         monkeypatch.setattr(reading, "read_store", self._read)
+        monkeypatch.setattr(reading, "read_first", lambda address, wanted, _: self._read(address, wanted))
         monkeypatch.setattr(writing, "require_delayed", lambda _, topics: self.written.append(topics))
         monkeypatch.setattr(writing, "cancel", self._cancel)
         monkeypatch.setattr(writing, "replace", self._replace)
@@ -36,9 +37,7 @@ class World:
         monkeypatch.setattr(figures, "status_at", lambda _: self.status)
         monkeypatch.setattr(time, "time", lambda: 1_000.0)
 
-    def _read(
-        self, _address: object, wanted: Callable[[StoredMessage], bool], *, kept_max: int = 9
-    ) -> reading.Found:
+    def _read(self, _address: object, wanted: Callable[[StoredMessage], bool]) -> reading.Found:
         return reading.Found(list(filter(wanted, self.messages)), len(self.messages), self.end_ms)
 
     def _cancel(self, _address: object, ids: list[writing.DelayedId]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -140,3 +141,26 @@ def test_topics_are_known_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeBroker({ApiKey.METADATA: lambda _: SimpleNamespace(topics=topics)})
     monkeypatch.setattr(broker_requests, "connected", broker.connected)
     assert reading.topic_names(ADDRESS) == {TOPIC_ID: "reminders"}
+
+
+def test_those_that_were_pushed_out_by_delivered_ones_are_read_in_another_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = [encode_added(record(number, 9_000 + number)) for number in range(4)]
+    gone = [encode_added(record(number, 100 + number)) for number in range(4, 8)]
+    settled = encode_settled([(100 + number, number) for number in range(4, 8)])
+    monkeypatch.setattr(clients, "consumer", lambda *_: FakeConsumer({0: [*waiting, *gone, settled]}))
+    few = partial(reading.read_store, kept_max=3)
+    monkeypatch.setattr(reading, "read_store", few)
+    assert few(ADDRESS, lambda _: True).messages == []
+    found = reading.read_first(ADDRESS, lambda _: True, 2)
+    assert [each.due_ms for each in found.messages] == [9_000, 9_001]
+    assert len(reading.read_first(ADDRESS, lambda _: True, 100).messages) == 4
+
+
+def test_more_than_fit_at_one_moment_end_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [encode_added(record(number, 9_000)) for number in range(9)]
+    monkeypatch.setattr(clients, "consumer", lambda *_: FakeConsumer({0: records}))
+    monkeypatch.setattr(reading, "read_store", partial(reading.read_store, kept_max=3))
+    found = reading.read_first(ADDRESS, lambda _: True, 5)
+    assert (found.messages, found.complete_before_ms) == ([], 9_000)
