@@ -26,8 +26,10 @@ import java.util.TreeMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.*;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -41,6 +43,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.utils.Exit;
 
 public class CompatHost {
@@ -81,6 +84,7 @@ public class CompatHost {
         switch (command.get("op").asText()) {
             case "produce": return produce(command);
             case "consume": return consume(command);
+            case "share": return share(command);
             case "admin": return admin(command);
             case "tool": return tool(command);
             default: throw new IllegalArgumentException("unknown op " + command.get("op"));
@@ -173,6 +177,32 @@ public class CompatHost {
             }
         }
         return JSON.createObjectNode().set("records", records);
+    }
+
+    /** Says of each record what the command names for its value and delivery, else that it is accepted. */
+    private static ObjectNode share(JsonNode command) {
+        ArrayNode deliveries = JSON.createArrayNode();
+        ArrayNode errors = JSON.createArrayNode();
+        int wanted = command.get("count").asInt();
+        try (KafkaShareConsumer<String, String> consumer = new KafkaShareConsumer<>(
+                properties(command.get("config")), new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(command.get("topic").asText()));
+            long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000;
+            while (deliveries.size() < wanted && System.nanoTime() < deadline) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                    int delivery = record.deliveryCount().orElse((short) 0);
+                    String said = command.path("say").path(record.value()).path(delivery - 1).asText("ACCEPT");
+                    consumer.acknowledge(record, AcknowledgeType.valueOf(said));
+                    deliveries.addArray().add(record.value()).add(delivery).add(said);
+                }
+                consumer.commitSync().forEach((partition, error) ->
+                    error.ifPresent(refused -> errors.add(partition + ": " + refused)));
+            }
+        }
+        ObjectNode answer = JSON.createObjectNode();
+        answer.set("deliveries", deliveries);
+        answer.set("errors", errors);
+        return answer;
     }
 
     private static ObjectNode recordNode(ConsumerRecord<byte[], byte[]> record) {

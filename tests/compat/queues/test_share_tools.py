@@ -1,4 +1,4 @@
-"""Kafka's own share consumers on the command line: console, verifiable, and the one that measures."""
+"""Kafka's own share consumers: the Java client, and on the command line console, verifiable, measuring."""
 
 from __future__ import annotations
 
@@ -88,3 +88,32 @@ def test_the_measuring_consumer_reads_all(tools: Tools) -> None:
     head, numbers = [line for line in printed.splitlines() if "," in line][:2]
     columns = dict(zip(map(str.strip, head.split(",")), map(str.strip, numbers.split(",")), strict=True))
     assert columns["data.consumed.in.nMsg"] == count, printed
+
+
+@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
+def test_the_java_client_is_given_again_what_it_releases(
+    java: JavaHost, broker: BrokerProcess, tools: Tools, mode: str
+) -> None:
+    set_group(broker, tools.group, share__delivery__count__limit="2")
+    command = {
+        "op": "share",
+        "config": {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": tools.group,
+            "share.acknowledgement.mode": "explicit",
+            "share.acquire.mode": mode,
+            "max.poll.records": "7",
+        },
+        "topic": tools.topic,
+        "say": {"value-3": ["RELEASE", "RELEASE"], "value-4": ["REJECT"], "value-5": ["RELEASE"]},
+        "count": len(VALUES) + 2,
+        "timeout_ms": 30_000,
+    }
+    answer = java.call(command)
+    assert "error" not in answer, answer
+    assert answer["errors"] == []
+    again = [(value, number) for value, number, _ in answer["deliveries"] if number > 1]
+    assert sorted(again) == [("value-3", 2), ("value-5", 2)]
+    assert sorted(value for value, number, _ in answer["deliveries"] if number == 1) == sorted(VALUES)
+    # What was released as often as it may be is given up.
+    assert tools.console("--timeout-ms", "2000", count=1) == []
