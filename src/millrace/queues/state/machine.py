@@ -263,7 +263,7 @@ class ShareStateMachine:
             return Decision(response=StateSummary())
         return Decision(
             response=StateSummary(
-                state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
+                state.state_epoch, state.leader_epoch, state.start_offset, _complete_count(state)
             )
         )
 
@@ -306,3 +306,11 @@ def _anew(state: SharePartitionState, now_ms: int) -> Snapshot:
         write_ms=now_ms,
         batches=tuple(state.batches),
     )
+
+
+def _complete_count(state: SharePartitionState) -> int:
+    """How many records from the start on are done. A leader with several writes on their way counts from the
+    start of the one before, so that what it says need not fit."""
+    if state.delivery_complete_count == UNKNOWN_COUNT:
+        return UNKNOWN_COUNT
+    return done_count(state.batches)

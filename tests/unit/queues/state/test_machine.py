@@ -101,6 +101,15 @@ def test_a_late_write_does_not_take_the_start_back(updates_per_snapshot: int) ->
     assert lab.read().start_offset == 5, "only by hand"
 
 
+def test_a_count_from_before_the_start_moved_does_not_make_the_lag_too_small() -> None:
+    """Two writes are on their way: the second was counted from the start before the first."""
+    lab = Lab()
+    lab.initialize(start_offset=62)
+    lab.write(start_offset=63, count=0)
+    lab.write(run(63, 66), count=5)
+    assert lab.give(ReadSummary(KEY)) == StateSummary(1, 0, 63, 4)
+
+
 def test_an_offset_set_by_hand_has_nothing_done_behind_it() -> None:
     lab = Lab()
     lab.initialize(start_offset=-1)
