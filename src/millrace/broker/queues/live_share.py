@@ -462,15 +462,21 @@ class LiveShare:
         # What the first may not have (it holds too much), the next one perhaps may.
         is_equal = not rules.settings.member_record_locks_max
         waiting = len(self.waiters) - 1
-        for other in self.waiters:
-            if other is not waiter:
-                if rules.candidates(
-                    other.member_id, now_ms, limit_offset=limit_offset, records_max=1, waiting=waiting
-                ):
-                    other.wake()
-                    return
-                if is_equal:
-                    return
+        line = iter(self.waiters)
+        if waiter in self.waiters:
+            # It goes on waiting, since there is too little for it. Those before it have looked: only those
+            # behind it are asked, or two of them would wake each other without end.
+            for each in line:
+                if each is waiter:
+                    break
+        for other in line:
+            if rules.candidates(
+                other.member_id, now_ms, limit_offset=limit_offset, records_max=1, waiting=waiting
+            ):
+                other.wake()
+                return
+            if is_equal:
+                return
 
     # As one who waits for the log.
 

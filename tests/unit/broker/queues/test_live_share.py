@@ -200,6 +200,18 @@ def test_only_the_first_who_waits_is_woken_and_passes_on() -> None:
     assert not share.partition.fetch_waiters
 
 
+def test_who_has_too_little_and_goes_on_waiting_asks_only_those_behind_it() -> None:
+    share = live(Home())
+    waiters = [Waiter("m1"), Waiter("m2"), Waiter("m3")]
+    for waiter in waiters:
+        share.add_waiter(waiter)
+    share.more_records(1)
+    # None of them takes anything: each wants more bytes than there are.
+    for waiter in waiters:
+        share.pass_on(waiter)
+    assert [waiter.woken for waiter in waiters] == [1, 1, 1]
+
+
 def test_readers_of_committed_records_stop_at_the_last_stable_offset() -> None:
     assert live(Home()).limit_offset == 10
     assert live(Home(), ShareSettings(reads_committed=True)).limit_offset == 7
