@@ -15,6 +15,7 @@ from millrace.core.errors import MillraceError
 from millrace.queues.delayed.codec import encode_added
 from millrace.queues.delayed.model import DelayedRecord
 from millrace.queues.share_partition.changes import DeadLetter
+from millrace.queues.share_partition.ledger import Ledger
 from millrace.queues.share_partition.partition import SharePartition
 from millrace.queues.state.commands import WriteState
 from millrace.queues.state.service import ShareState, WriteAnswer
@@ -53,6 +54,18 @@ def test_locks_that_end_too_early_are_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(SharePartition, "next_deadline_ms", earlier)
     found = condemned_for("F26-share-groups", seconds=20)
     assert {"two holders", "lost lock"} & set(found), found
+
+
+def test_state_that_is_stored_in_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Ledger.write
+
+    def leave_runs_out(ledger: Ledger, **ranges: Any) -> Any:
+        token, delta = original(ledger, **ranges)
+        return token, delta._replace(batches=delta.batches[:-1])
+
+    monkeypatch.setattr(Ledger, "write", leave_runs_out)
+    found = condemned_for("F26-share-groups", seconds=20)
+    assert "stored state" in found, found
 
 
 def test_archiving_before_the_dead_letter_is_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

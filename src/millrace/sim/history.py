@@ -359,8 +359,9 @@ class ShareStateCompared(Event):
     group: str
     topic: str
     partition: int
-    memory: str
-    stored: str
+    memory: tuple[int, list[tuple[int, int]]]
+    """Where the share partition begins, and what behind that is done or waits for its dead letter."""
+    stored: tuple[int, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,19 @@ import asyncio
 from typing import Final
 
 from millrace.client.errors import ConnectionFailed
+from millrace.core.errors import MillraceError
 from millrace.metadata.fold import image_of
 from millrace.metadata.image import Image
+from millrace.queues.share_partition.model import ShareKey, StoredState
+from millrace.queues.share_partition.partition import SharePartition
+from millrace.queues.state.records import coordinator_key
+from millrace.queues.state.service import STATE_TOPIC, ShareState
 from millrace.sim.clients.admin import set_group_config, set_topic_config
 from millrace.sim.clients.client import GROUP, Client, ErrorAnswer
 from millrace.sim.clients.reading import LATEST, fetch, list_offset, visible_records
 from millrace.sim.clients.share_consumer import HEALTHY, Habits, ShareMember
 from millrace.sim.cluster import Cluster, TooLate
-from millrace.sim.history import DeadLettersRead, ShareGroupBegun, ShareGroupDone
+from millrace.sim.history import DeadLettersRead, ShareGroupBegun, ShareGroupDone, ShareStateCompared
 from millrace.sim.run import END_S, ORDERS, PARTITIONS, Run, Scenario
 from millrace.wire.api_keys import ApiKey
 from millrace.wire.messages.describe_share_group_offsets import (
@@ -36,6 +41,8 @@ DEAD_LETTERS: Final = "dlq.orders"
 _ENABLED: Final = "errors.deadletterqueue.group.enable"
 MEMBERS_COUNT: Final = 3
 DESCRIBE_VERSION: Final = 1
+FETCHES_APART: Final = 5
+"""After how many fetches what leaders have in memory is compared with what is stored."""
 
 
 class Terms:
@@ -46,11 +53,18 @@ class Terms:
         self._revision = -1
         self._image: Image | None = None
 
-    def of(self, topic: str, partition: int, host: str) -> str:
+    def leads(self, node_id: int, topic: str, partition: int) -> bool:
+        state = self._now().partition(topic, partition)
+        return state is not None and state.leader == node_id
+
+    def _now(self) -> Image:
         snapshot = self._cluster.store.peek()
         if self._image is None or snapshot.revision != self._revision:
             self._revision, self._image = snapshot.revision, image_of(snapshot)
-        state = self._image.partition(topic, partition)
+        return self._image
+
+    def of(self, topic: str, partition: int, host: str) -> str:
+        state = self._now().partition(topic, partition)
         if state is None:
             return ""
         node = next((each for each in self._cluster.nodes if each.node_id == state.leader), None)
@@ -72,6 +86,7 @@ class ShareGroup:
         self._habits = habits
         self._members: list[ShareMember] = []
         self._terms = Terms(run.cluster)
+        self._fetches_count = 0
 
     async def begin(self, members: int, configs: dict[str, str] | None = None) -> None:
         run = self._run
@@ -95,7 +110,7 @@ class ShareGroup:
                 client,
                 self.name,
                 [self.topic],
-                self._terms.of,
+                self._term_of,
                 pause_s=run.plan.workload.pause_s / 2,
                 lock_s=LOCK_MS / 1000,
                 habits=self._habits,
@@ -117,6 +132,7 @@ class ShareGroup:
                 found = await run.by_admin(describe(run.admin, self.name, self.topic))
             except (ConnectionFailed, ErrorAnswer):
                 run.admin.forget_coordinator(GROUP, self.name)
+            self._compare_state()
             if len(found) == len(PARTITIONS) and all(lag == 0 for _, lag in found.values()):
                 break
             if run.cluster.loop.time() > deadline:
@@ -141,6 +157,52 @@ class ShareGroup:
             run.cluster.history.add(
                 DeadLettersRead(at=run.admin.now(), group=self.name, values=tuple(values))
             )
+
+    def _term_of(self, topic: str, partition: int, host: str) -> str:
+        """Members ask for it with every fetch: while work is under way, there is state to compare."""
+        self._fetches_count += 1
+        if self._fetches_count % FETCHES_APART == 0:
+            self._compare_state()
+        return self._terms.of(topic, partition, host)
+
+    def _compare_state(self) -> None:
+        """Note what leaders have in memory, beside what the state's coordinator has, wherever nothing is on
+        its way between them. Those who do not know yet that others lead have no say."""
+        services = {
+            node.node_id: node.broker.running.server.services
+            for node in self._run.nodes
+            if node.broker is not None and node.broker.running is not None
+        }
+        for node_id, leader in services.items():
+            for key, share in leader.shares.groups.get(self.name, {}).items():
+                rules = share.rules
+                if (
+                    rules is not None
+                    and rules.is_stored
+                    and share.is_served
+                    and self._terms.leads(node_id, self.topic, key.partition)
+                ):
+                    index = leader.share_state.topic.partition_of(coordinator_key(key))
+                    for other_id, coordinator in services.items():
+                        if index is not None and self._terms.leads(other_id, STATE_TOPIC, index):
+                            self._compare(key, share.leader_epoch, rules, coordinator.share_state)
+
+    def _compare(self, key: ShareKey, leader_epoch: int, rules: SharePartition, state: ShareState) -> None:
+        machine = state.machine_of(key)
+        stored = None if isinstance(machine, MillraceError) else machine.states.get(key)
+        if stored is None or stored.leader_epoch != leader_epoch:
+            return
+        found = StoredState(stored.state_epoch, stored.start_offset, 0, tuple(stored.batches))
+        self._run.cluster.history.add(
+            ShareStateCompared(
+                at=self._run.admin.now(),
+                group=self.name,
+                topic=self.topic,
+                partition=key.partition,
+                memory=rules.done(),
+                stored=SharePartition(rules.settings, found, lambda: 0.5).done(),
+            )
+        )
 
 
 async def read_values(client: Client, topic: str) -> list[str]:

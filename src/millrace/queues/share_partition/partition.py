@@ -106,6 +106,20 @@ class SharePartition:
         return self._window.runs.end
 
     @property
+    def is_stored(self) -> bool:
+        """Whether a new leader would find all that is done."""
+        ledger = self._ledger
+        return not (ledger.writes or ledger.unstored or ledger.lacks_start)
+
+    def done(self) -> tuple[int, list[Range]]:
+        """Where it begins, and what behind that is done or only waits for its dead letter."""
+        runs, ranges = self._window.runs, list[Range]()
+        for first, last, mark in runs.pieces(0, runs.end):
+            if mark.state not in (_AVAILABLE, _ACQUIRED):
+                _add(ranges, first, last)
+        return self.start_offset, ranges
+
+    @property
     def acquired_count(self) -> int:
         return self._window.acquired
 

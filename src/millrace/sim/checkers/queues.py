@@ -246,14 +246,35 @@ def nothing_is_passed_over(facts: Facts) -> Iterator[Violation]:
 
 
 def state_is_what_was_stored(facts: Facts) -> Iterator[Violation]:
-    """A new leader would begin where this one is."""
+    """A new leader would find all that is done. It may find more: a write whose answer was lost may have been
+    stored, and its records are offered once more for as long as this leader stays."""
     for event in facts.history.of(ShareStateCompared):
-        if event.memory != event.stored:
+        if not _covers(event.stored, event.memory):
             yield Violation(
                 "stored state",
                 f"{event.topic}-{event.partition} of {event.group}: {event.memory} in memory, {event.stored} "
                 "stored",
             )
+
+
+def _covers(stored: tuple[int, list[tuple[int, int]]], memory: tuple[int, list[tuple[int, int]]]) -> bool:
+    start, done = stored
+    ranges = [(0, start - 1), *done]
+    memory_start, memory_done = memory
+    return all(
+        any(first <= range_first and range_last <= last for first, last in _joined(ranges))
+        for range_first, range_last in ((0, memory_start - 1), *memory_done)
+    )
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return joined
 
 
 def what_is_given_up_has_a_dead_letter(facts: Facts) -> Iterator[Violation]:

@@ -28,6 +28,18 @@ def test_records_are_acquired_once_and_done_when_their_acknowledgement_is_stored
     assert (lab.partition.start_offset, lab.partition.acquired_count) == (10, 10)
 
 
+def test_what_is_done_is_told_apart_from_what_a_new_leader_would_offer_again() -> None:
+    lab = Lab(batches=[10, 10])
+    lab.take()
+    # At first nobody has stored where it begins.
+    is_stored = [lab.partition.is_stored]
+    change = lab.begin(10, 14, ACCEPT)
+    is_stored.append(lab.partition.is_stored)
+    lab.store(change)
+    assert [*is_stored, lab.partition.is_stored] == [False, False, True]
+    assert lab.partition.done() == (0, [(10, 14)])
+
+
 def test_acknowledged_out_of_order_the_delta_has_the_run_and_the_count_of_the_lag() -> None:
     lab = Lab(batches=[10, 10])
     lab.take()
