@@ -55,6 +55,7 @@ NOTES: Final[dict[int, str]] = {
     "balance nor moves",
     88: "missing internal topics are created before the answer, so a member that joins need not wait for its "
     "next heartbeat; and an empty group takes a new topology, which Kafka refuses until the group is deleted",
+    91: "a group with members may be moved, too, while it is paused (`share.delivery.pause`); in Kafka never",
 }
 
 # Why an API is left out, by API key; all keys of one family share their reason.

@@ -377,6 +377,7 @@ def share_group_settings(
         assignment_interval_ms=_group_integer("share.assignment.interval.ms", configs, config),
         size_max=config.integer("group.share.max.size"),
         initialize_retry_ms=config.integer("group.share.initialize.retry.interval.ms"),
+        is_paused=group_value("share.delivery.pause", configs, config.layers) is True,
     )
 
 

@@ -209,9 +209,23 @@ class SharePartitions:
         for share in self.shares:
             if share.rules is not None:
                 settings = self.settings_of(share.key.group_id)
-                if share.rules.settings != settings:
+                if share.rules.settings.is_paused and not settings.is_paused:
+                    self._start_task(self._resume(share))
+                elif share.rules.settings != settings:
                     share.rules.settings = settings
                     share.settings_changed()
+
+    async def _resume(self, share: LiveShare) -> None:
+        """Deliver again, unless the group was moved while it was paused: then its state is read anew."""
+        stored = await self.store.read(share.key, share.leader_epoch)
+        if share.error is not None or share.rules is None:
+            return
+        if isinstance(stored, StoredState) and stored.state_epoch != share.state_epoch:
+            self.fenced(share, ShareFenced(share.key, "its group was moved while it was paused"))
+            return
+        # If the state cannot be read, the next write tells.
+        share.rules.settings = self.settings_of(share.key.group_id)
+        share.settings_changed()
 
     def permissions_changed(self) -> None:
         for share in self.shares:

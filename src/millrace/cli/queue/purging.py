@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from typing import Final, NamedTuple
 
 from millrace.cli.clients import RequestFailed
 from millrace.cli.group import share_groups
 from millrace.cli.group.share_groups import Partition
 from millrace.cli.options import BrokerAddress
-from millrace.cli.queue import reading
+from millrace.cli.queue import group_settings, reading
+
+PAUSE_S: Final = 5.0
+"""How long all brokers get to hear that a group is paused."""
 
 
 class Purge(NamedTuple):
@@ -33,12 +37,30 @@ def plan(address: BrokerAddress, group: str) -> Purge:
 
 
 def purge(address: BrokerAddress, group: str, ends: dict[Partition, int]) -> None:
-    """Let the group go on there. Brokers allow that only while it has no members."""
+    """Let the group go on there. With members, it is paused meanwhile: brokers move no group that delivers.
+    What its members still have in hand is passed over, too."""
     found = share_groups.find(address, group)
-    if found is not None and found.members:
-        count = len(found.members)
-        raise RequestFailed(
-            f"group {group} has {count} member{'' if count == 1 else 's'}: stop them first, since a group "
-            "can be moved only while it has none (one that has crashed leaves after its session time-out)"
-        )
-    share_groups.alter(address, group, ends)
+    if found is None or not found.members:
+        share_groups.alter(address, group, ends)
+        return
+    with share_groups.open_client(address) as client:
+        was_paused = group_settings.settings_of(client, group).get(group_settings.PAUSE)
+        group_settings.change(client, group, {group_settings.PAUSE: "true"})
+        try:
+            _alter_paused(address, group, ends)
+        finally:
+            if was_paused != "true":
+                group_settings.change(client, group, {group_settings.PAUSE: was_paused})
+
+
+def _alter_paused(address: BrokerAddress, group: str, ends: dict[Partition, int]) -> None:
+    deadline = time.monotonic() + PAUSE_S
+    while True:
+        try:
+            share_groups.alter(address, group, ends)
+            return
+        except RequestFailed:
+            # The coordinator may not have heard of the pause yet.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

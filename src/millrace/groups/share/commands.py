@@ -96,3 +96,5 @@ class ShareGroupSettings:
     size_max: int = 200
     initialize_retry_ms: int = 30_000
     """After how long the state of a partition that could not be prepared is tried again."""
+    is_paused: bool = False
+    """Whether nothing is delivered: then the group may be moved although it has members."""

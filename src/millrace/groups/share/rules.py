@@ -284,7 +284,8 @@ class RulesOfShareGroups(GroupRules):
             group = ShareGroup(command.group_id)
         elif not isinstance(group, ShareGroup):
             raise GroupNotFound(command.group_id, "is not a share group")
-        if not group.is_empty:
+        if not group.is_empty and not self._settings(command.group_id).is_paused:
+            # Of a group that is paused, nothing is given out meanwhile: leaders look for its new state first.
             raise GroupNotEmpty(command.group_id)
         if not command.partitions:
             return Decision(response=StateToInitialize(group.epoch, {}))

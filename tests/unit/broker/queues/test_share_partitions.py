@@ -175,6 +175,24 @@ def test_settings_are_asked_for_once_and_replaced_when_they_change() -> None:
     play(scene)
 
 
+def test_a_group_that_was_moved_while_it_was_paused_begins_anew() -> None:
+    async def scene(world: World) -> None:
+        partition = FakePartition()
+        share = world.open(partition)
+        await world.settle()
+        for paused, epoch in ((True, 3), (False, 3), (True, 3), (False, 4)):
+            world.settings = ShareSettings(is_paused=paused)
+            world.store.state = StoredState(epoch, 2, 0, ())
+            world.shares.settings_changed()
+            await world.settle()
+            assert share.rules.settings.is_paused == paused or epoch == 4
+            assert (share.error is None) == (epoch == 3)
+        assert isinstance(share.error, ShareFenced)
+        assert world.open(partition) is not share
+
+    play(scene)
+
+
 def test_priorities_of_unknown_topics_are_not_remembered() -> None:
     async def scene(world: World) -> None:
         other = TopicId(b"o" * 16)

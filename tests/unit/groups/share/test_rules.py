@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millrace.coordinator.decision import Record
@@ -224,6 +226,17 @@ def test_offsets_are_altered_for_an_empty_group_alone_and_under_a_new_epoch(lab:
     lab.submit(ShareHeartbeat(GROUP, "a", -1))
     epoch = lab.shares.epoch
     assert lab.submit(AlterShareOffsets(GROUP, some)) == StateToInitialize(epoch + 1, some)
+
+
+def test_a_paused_group_is_moved_with_its_members(lab: ShareLab) -> None:
+    topic = lab.image.topics["t"].topic_id
+    some = {topic: frozenset({1})}
+    lab.join("a")
+    lab.share_settings = replace(lab.share_settings, is_paused=True)
+    epoch = lab.shares.epoch
+    assert lab.submit(AlterShareOffsets(GROUP, some)) == StateToInitialize(epoch + 1, some)
+    lab.submit(StateInitialized(GROUP, some))
+    assert lab.shares.state.assignable() == {topic: frozenset(range(4))}
 
 
 def test_state_is_deleted_before_the_group(lab: ShareLab) -> None:
