@@ -10,7 +10,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +58,8 @@ class Leader:
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
         self._connection = RawConnection((broker.host, broker.port))
         self.topic_id = topic_id(self._connection, topic)
+        self._states: dict[int, tuple[int, dict[int, int]]] = {}
+        """By partition: where it begins, and the state of each offset that was written."""
 
     def close(self) -> None:
         self._connection.socket.close()
@@ -90,11 +92,20 @@ class Leader:
 
     def initialize(self, partition: int, state_epoch: int = 1, start_offset: int = 0) -> str:
         values = {"state_epoch": state_epoch, "start_offset": start_offset}
-        return str(self.ask(INITIALIZE, 0, partition, **values)["error_code"])
+        error = str(self.ask(INITIALIZE, 0, partition, **values)["error_code"])
+        if error == "none":
+            self._states[partition] = (start_offset, {})
+        return error
 
-    def write(
-        self, partition: int, *runs: Run, start: int = -1, done: int = 0, leader: int = 0, epoch: int = 1
-    ) -> str:
+    def _written(self, partition: int, runs: Sequence[Run], start: int) -> tuple[int, dict[int, int]]:
+        """What the partition is with these runs. Leaders tell how much of it is done, and tell the truth."""
+        before, offsets = self._states.get(partition, (0, {}))
+        after = {**offsets, **{at: state for first, last, state, _ in runs for at in range(first, last + 1)}}
+        begin = before if start < 0 else start
+        return begin, {at: state for at, state in after.items() if at >= begin}
+
+    def write(self, partition: int, *runs: Run, start: int = -1, leader: int = 0, epoch: int = 1) -> str:
+        after = self._written(partition, runs, start)
         names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
         result = self.ask(
             WRITE,
@@ -103,9 +114,11 @@ class Leader:
             state_epoch=epoch,
             leader_epoch=leader,
             start_offset=start,
-            delivery_complete_count=done,
+            delivery_complete_count=_done_count(after),
             state_batches=[dict(zip(names, run, strict=True)) for run in runs],
         )
+        if result["error_code"] == "none":
+            self._states[partition] = after
         return str(result["error_code"])
 
     def hold_back(self, partition: int, run: Run, not_before_ms: int) -> None:
@@ -123,7 +136,7 @@ class Leader:
             state_epoch=-1,
             leader_epoch=-1,
             start_offset=-1,
-            delivery_complete_count=0,
+            delivery_complete_count=_done_count(self._written(partition, [run], -1)),
             state_batches=[batch],
         )
         topics = [write_share_group_state.WriteStateData(topic_id=self.topic_id.bytes, partitions=[part])]
@@ -143,6 +156,10 @@ class Leader:
         return (*(read[name] for name in names), tuple(runs), *counted)
 
 
+def _done_count(state: tuple[int, dict[int, int]]) -> int:
+    return sum(each in (2, 4) for each in state[1].values())
+
+
 def play(leader: Leader, base: int) -> list[str]:
     """What several share partitions go through; the errors of every step."""
     steps = [leader.initialize(partition, base, 10 * base) for partition in range(SHARE_PARTITIONS - 1)]
@@ -150,7 +167,7 @@ def play(leader: Leader, base: int) -> list[str]:
     for number in range(9):
         # Enough for updates and for snapshots, on the same offsets and on others, and with a moving start.
         run = (at + number, at + number + 1, 0 if number % 4 == 3 else 2, number + 1)
-        steps.append(leader.write(0, run, start=at + number // 2, done=number, epoch=base))
+        steps.append(leader.write(0, run, start=at + number // 2, epoch=base))
     steps.append(leader.write(1, (at, at + 99, 0, 1), (at + 50, at + 59, 2, 2), epoch=base))
     steps.append(leader.write(2, (at + 5, at + 5, 4, 5), leader=base, epoch=base))
     steps.append(leader.ask(READ, 0, 2, leader_epoch=base + 1)["error_code"])
