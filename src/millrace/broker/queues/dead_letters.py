@@ -334,7 +334,7 @@ class _Writing:
 
     @property
     def topic(self) -> str:
-        """Where the group wants its dead letters; empty for nowhere."""
+        """Where the group wants its dead letters; empty if it wants none."""
         return "" if self.share.rules is None else self.share.rules.settings.dead_letter_topic
 
     def wants(self, place: Place) -> bool:
